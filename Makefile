@@ -1,0 +1,70 @@
+# `make` lists what can be done. Everything is installed into .venv; nothing outside of this folder is touched.
+SHELL := bash
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# pip's, pyenv's and a caller's own settings must not leak into the environment
+unexport PYTHONPATH PYTHONHOME
+
+# The same settings as in ace/pipeline/kernel.py, with the reasons there; a test compares the two.
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export NUMEXPR_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+export PYTHONHASHSEED := 0
+export SOURCE_DATE_EPOCH := 0
+export DVC_NO_ANALYTICS := 1
+export JUPYTER_PREFER_ENV_PATH := 1
+export HF_HUB_OFFLINE ?= 1
+ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
+export ATEN_CPU_CAPABILITY := avx2
+export MKL_CBWR := AVX2
+export ONEDNN_MAX_CPU_ISA := AVX2
+export OPENBLAS_CORETYPE := Haswell
+export NPY_DISABLE_CPU_FEATURES := X86_V4 AVX512_ICL AVX512_SPR
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quick test repro lint lab bench
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.installed ## install everything into .venv (a second call does nothing)
+
+# Any Python from 3.11 on; the candidates are run, because pyenv leaves shims for versions that it can't start.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@set -e -o pipefail; found=; \
+	if ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
+	  for python in python3.11 python3.12 python3.13 python3; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then echo "make setup: Python 3.11 or newer is needed and none was found on the PATH" >&2; exit 1; fi; \
+	  echo "setup: new environment in $(VENV) with $$($$found --version)"; \
+	  $$found -m venv $(VENV); \
+	fi; \
+	echo "setup: installing $$(grep -c == requirements.lock) pinned packages from requirements.lock (3 to 15 minutes)"; \
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/bin/python -m pip install --progress-bar off -r requirements.lock \
+	  | awk '/^(Collecting|Building wheel)/ {sub(/ \(from.*/, ""); print "  " $$0; fflush()} \
+	         /^Installing collected/ {print "  Unpacking them (no output for a few minutes)"; fflush()}'; \
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	touch $@; \
+	echo "setup: done"
+
+test: setup ## all tests (at most 15 minutes on 2 cores)
+	python -m pytest -n $${ACE_JOBS:-2} --dist loadfile
+
+quick: setup ## the whole pipeline at the smallest scale, in quick/ (at most 15 minutes on 2 cores)
+	@python -m ace.pipeline.workspace quick
+
+repro: setup ## bring the committed results up to date (does nothing when they are; hours from scratch)
+	dvc repro
+
+lint: setup ## ruff over code, tests and notebooks
+	ruff check $(wildcard ace tests notebooks benchmarks)
+
+lab: setup ## open the notebooks in JupyterLab
+	jupyter lab --notebook-dir .
+
+bench: setup ## measure the speed of the parts
+	python -m benchmarks.run

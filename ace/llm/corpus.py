@@ -1,0 +1,297 @@
+"""States of danger from training scenarios and what helps in them: the knowledge that the embedded model is taught.
+
+1. Scan: states of danger are met in play and the most promising of the whole catalogue's actions simulated in each.
+2. Choose a set of actions that together help nearly everywhere (greedy coverage): few labels teach a small set.
+3. Play more scenarios, at times doing nothing, at times a random or the best action of the set, and simulate the whole
+   set in every state of danger. What is played is mixed, because the model will meet what others caused.
+
+`samples.py` writes it down as text. All of this is our reading; the paper's Qwen2-7B comes trained.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from joblib import Parallel, delayed
+from tqdm.auto import tqdm
+
+from ace import config
+from ace.grid.environment import GridState, World
+from ace.grid.whatif import WhatIf
+
+BEHAVIOURS = ((0.0, 0.0), (0.0, 0.3), (0.3, 0.1), (0.6, 0.1), (0.8, 0.2))
+"""An episode's player does the best it knows, or something random, with these probabilities; else nothing."""
+EPISODES_AT_ONCE = 8
+"""Episodes between two looks at how many states there are. Not the number of processes, or results would hang on it."""
+DECISIONS_AN_EPISODE = 30
+CANDIDATES_A_STATE, CANDIDATES = 15, 400
+GAIN_CLIP = 0.1
+"""A gain of more than this share of the limit counts as this much, so that no single state decides on the set."""
+ATTACK_EVERY, ATTACK_STEPS = 288, 48
+"""The opponent, imitated: about once a day one of its lines is lost for four hours."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """A decision met in play. rho_after: highest loading one step later, None after a blackout.
+
+    values: (n,) rho_max one step after each action of the set, nan where it fails; legal: (n,) bool.
+    """
+
+    state: GridState
+    action: int
+    reward: float
+    rho_after: float | None
+    values: np.ndarray
+    legal: np.ndarray
+
+
+@dataclass(slots=True)
+class Corpus:
+    """actions: (n,) ids of the set, do nothing first; episodes: lists of Visit; budget: what it took to make."""
+
+    actions: np.ndarray
+    episodes: list
+    budget: dict
+
+    @property
+    def visits(self):
+        return [visit for episode in self.episodes for visit in episode]
+
+
+# --- play -------------------------------------------------------------------------------------------------------------
+
+
+class Player:
+    """Plays scenarios of a split on the what-if engine: Grid2Op's rules, several times its speed."""
+
+    def __init__(self, world, split="train"):
+        self.world, self.whatif, self.scenarios = world, WhatIf(world), world.sets[split]
+        self.targets = [int(i) for i in world.env._opponent._lines_ids] if world.spec.opponent else []
+        self.steps = 0
+
+    def play(self, index, choose, rng, most):
+        """Play a scenario until it ends or `most` decisions were made; choose(state) -> action id is asked for each.
+
+        index: scenarios are taken over again where it goes beyond their number.
+        Returns [(state, action, Outcome)] of the decisions.
+        """
+        scenario, operator = self.scenarios[index % len(self.scenarios)], self.world.operator
+        state, decisions = self._start(scenario), []
+        for t in range(self.world.spec.horizon):
+            line, asked = operator.reconnection(state), operator.asks(state)
+            action = choose(state) if asked else 0
+            before = state
+            if self.targets and rng.random() < 1 / ATTACK_EVERY:
+                before = self._attacked(state, int(rng.choice(self.targets)))
+            outcome = self.whatif.advance(
+                before, action, scenario.load_p[t + 1], scenario.load_q[t + 1], scenario.gen_p[t + 1],
+                scenario.gen_v[t + 1], reconnect=line, ahead=_ahead(scenario, t + 1),
+            )  # fmt: skip
+            self.steps += 1
+            if asked:
+                decisions.append((state, action, outcome))
+            if outcome.done or len(decisions) == most:
+                break
+            state = outcome.next_state
+        return decisions
+
+    def _start(self, scenario):
+        catalogue = self.world.catalogue
+        now = (scenario.load_p[0], scenario.load_q[0], scenario.gen_p[0], scenario.gen_v[0])
+        zero = [np.zeros(n, dtype=np.int16) for n in (catalogue.n_line, catalogue.n_line, catalogue.n_sub)]
+        blank = GridState(
+            scenario.index, -1, np.ones(catalogue.dim_topo, dtype=np.int8), np.ones(catalogue.n_line, dtype=bool),
+            np.zeros(catalogue.n_line, dtype=np.float32), *zero, *now, *now,
+        )  # fmt: skip
+        return self.whatif.advance(blank, 0, *now, ahead=_ahead(scenario, 0)).next_state
+
+    def _attacked(self, state, line):
+        if not state.line_status[line]:
+            return state
+        catalogue, arrays = self.world.catalogue, state.to_arrays()
+        topo, status, cooldown = state.topo.copy(), state.line_status.copy(), state.cooldown_line.copy()
+        topo[[catalogue.line_or_pos[line], catalogue.line_ex_pos[line]]] = -1
+        status[line], cooldown[line] = False, ATTACK_STEPS
+        return GridState(**{**arrays, "topo": topo, "line_status": status, "cooldown_line": cooldown,
+                            "scenario": state.scenario, "t": state.t})  # fmt: skip
+
+
+def _ahead(scenario, t):
+    return scenario.next_load_p[t], scenario.next_load_q[t], scenario.next_gen_p[t], scenario.gen_v[t + 1]
+
+
+def legal_of(catalogue, state, ids):
+    """Which of the actions may be played in a state of danger: (n,) bool."""
+    legal = catalogue.legality(state.topo, state.cooldown_sub, True)
+    return np.array([catalogue.is_legal(legal, int(a)) for a in ids], dtype=bool)
+
+
+def _behave(rng, behaviour, best, options):
+    """The next action of a player: best, one of the options, or nothing."""
+    draw, (p_best, p_random) = rng.random(), behaviour
+    if draw < p_best:
+        return int(best())
+    return int(rng.choice(options())) if draw < p_best + p_random else 0
+
+
+# --- the set of actions -----------------------------------------------------------------------------------------------
+
+
+def choose_actions(gains, n):
+    """Greedy coverage: n columns that together raise the sum over states of the best gain the most.
+
+    gains: (states, candidates) >= 0. Returns column indices; where nothing adds any more, the largest sums follow.
+    """
+    covered, chosen = np.zeros(len(gains)), []
+    open_columns = np.ones(gains.shape[1], dtype=bool)
+    for _ in range(min(n, gains.shape[1])):
+        added = np.maximum(gains - covered[:, None], 0).sum(axis=0)
+        added = np.where(open_columns, added + 1e-6 * gains.sum(axis=0), -1)
+        best = int(added.argmax())
+        chosen.append(best)
+        open_columns[best] = False
+        covered = np.maximum(covered, gains[:, best])
+    return np.array(chosen, dtype=int)
+
+
+def _scan_episode(place, index, seed, shortlist):
+    """Scan one training episode: [(state, candidates)], and the calls."""
+    player, rng = _player(place), np.random.default_rng([seed, 1, index])
+    catalogue, whatif, seen = player.world.catalogue, player.whatif, []
+    behaviour = BEHAVIOURS[rng.integers(len(BEHAVIOURS))]
+
+    def choose(state):
+        legality = catalogue.legality(state.topo, state.cooldown_sub, True)
+        ids, rho = whatif.best(state, legality, shortlist)
+        nothing = rho[list(ids).index(0)]
+        better = [int(a) for a, r in zip(ids, rho, strict=True) if r < (nothing if nothing == nothing else np.inf)]
+        seen.append((state, better[:CANDIDATES_A_STATE]))
+        return _behave(rng, behaviour, lambda: ids[0], lambda: ids)
+
+    return _counted(player, lambda: (player.play(index, choose, rng, DECISIONS_AN_EPISODE // 3), seen)[1])
+
+
+def _gains(place, states, candidates):
+    """Clipped gain over doing nothing of each candidate in each state: (states, candidates)."""
+    player = _player(place)
+
+    def rows():
+        out = np.zeros((len(states), len(candidates)), dtype=np.float32)
+        for row, state in zip(out, states, strict=True):
+            rho = player.whatif.ac(state, [0, *candidates])
+            nothing = rho[0] if np.isfinite(rho[0]) else 2.0
+            gain = np.where(legal_of(player.world.catalogue, state, candidates), nothing - rho[1:], 0)
+            row[:] = np.clip(np.nan_to_num(gain), 0, GAIN_CLIP)
+        return out
+
+    return _counted(player, rows)
+
+
+def _label_episode(place, index, seed, actions):
+    """Play one training episode within the set and simulate the whole set at each decision: [Visit], and the calls."""
+    player, rng = _player(place), np.random.default_rng([seed, 2, index])
+    behaviour, known = BEHAVIOURS[rng.integers(len(BEHAVIOURS))], []
+
+    def choose(state):
+        values, legal = player.whatif.ac(state, actions), legal_of(player.world.catalogue, state, actions)
+        known.append((values, legal))
+        return _behave(rng, behaviour, lambda: actions[best_of(values, legal)], lambda: actions[legal])
+
+    def visits():
+        decisions = player.play(index, choose, rng, DECISIONS_AN_EPISODE)
+        return [
+            Visit(state, action, out.reward, None if out.done else out.next_state.rho_max, *both)
+            for (state, action, out), both in zip(decisions, known, strict=True)
+        ]
+
+    return _counted(player, visits)
+
+
+def best_of(values, legal):
+    """Index of the legal action with the lowest rho_max; 0 (do nothing) where all fail."""
+    rho = np.where(legal & np.isfinite(values), values, np.inf)
+    return int(rho.argmin())
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def build(params, environment, progress=False):
+    """The corpus of an environment (by name), made by `config.jobs()` processes; their number changes nothing in it."""
+    settings = params.language_model
+    place = _place(params, environment)
+    budget = dict.fromkeys(("simulator_calls", "dc_calls", "env_steps", "episodes"), 0)
+    with Parallel(n_jobs=config.jobs()) as parallel:
+        run = lambda tasks: _collect(parallel, tasks, budget)  # noqa: E731
+        scan = _until(
+            settings.scan, lambda i: delayed(_scan_episode)(place, i, settings.seed, settings.shortlist), run,
+            params.scenarios.train, "scan", progress,
+        )  # fmt: skip
+        seen = [pair for part in scan for pair in part][: settings.scan]
+        actions = _choose_set(place, seen, settings, run)
+        episodes = _until(
+            settings.states, lambda i: delayed(_label_episode)(place, i, settings.seed, actions), run,
+            params.scenarios.train, "states", progress,
+        )  # fmt: skip
+    return Corpus(actions, [episode for episode in episodes if episode], budget)
+
+
+def _choose_set(place, seen, settings, run):
+    votes = np.unique([a for _, better in seen for a in better], return_counts=True)
+    # The most voted first; of equals, the lower id.
+    candidates = np.sort(votes[0][np.lexsort((votes[0], -votes[1]))][:CANDIDATES]).tolist()
+    states = [state for state, _ in seen]
+    parts = [states[i : i + 25] for i in range(0, len(states), 25)]
+    gains = np.concatenate(run([delayed(_gains)(place, part, candidates) for part in parts]))
+    chosen = choose_actions(gains, settings.actions - 1)
+    return np.array([0, *(candidates[i] for i in chosen)], dtype=np.int64)
+
+
+def _until(wanted, task, run, scenarios, name, progress):
+    """Episodes in order, scenarios 0, 1, .. (over again with other behaviour), until there are `wanted` states."""
+    done, have, first = [], 0, 0
+    bar = tqdm(total=wanted, desc=name, unit="state", disable=not progress)
+    while have < wanted:
+        parts = run([task(first + i) for i in range(EPISODES_AT_ONCE)])
+        new = sum(len(part) for part in parts)
+        done, have, first = done + parts, have + new, first + EPISODES_AT_ONCE
+        bar.update(min(new, wanted - bar.n))
+        if not new and first > scenarios:
+            raise config.ConfigError(f"{have} states of danger in {first} episodes: operator.danger is too high for it")
+    bar.close()
+    return done
+
+
+def _collect(parallel, tasks, budget):
+    """Run tasks that return (result, calls); add up the calls."""
+    results = parallel(tasks)
+    for _, calls in results:
+        for key, count in calls.items():
+            budget[key] += count
+    return [result for result, _ in results]
+
+
+def _counted(player, work):
+    """(result, calls) of a piece of work."""
+    whatif = player.whatif
+    before = (whatif.ac_calls, whatif.dc_calls, player.steps)
+    result = work()
+    ac, dc, steps = np.subtract((whatif.ac_calls, whatif.dc_calls, player.steps), before).tolist()
+    return result, {"simulator_calls": ac, "dc_calls": dc, "env_steps": steps, "episodes": int(steps > 0)}
+
+
+def _place(params, environment):
+    """What a process needs to make its own world, as text."""
+    operator = params.settings("sac").operator
+    return tuple(m.model_dump_json() for m in (params.environment(environment), params.scenarios, operator))
+
+
+@lru_cache(maxsize=1)
+def _player(place):
+    spec, scenarios, operator = place
+    world = World(
+        config.Environment.model_validate_json(spec), config.Scenarios.model_validate_json(scenarios),
+        config.Operator.model_validate_json(operator),
+    )  # fmt: skip
+    return Player(world)

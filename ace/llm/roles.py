@@ -1,0 +1,201 @@
+"""The two roles of the language model: f_LLM, the Policy Actor, and g_LLM, the Value Critic.
+
+Both only ever see text and return checked values: what can't be parsed, is illegal or was not asked for changes nothing
+and is counted.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ace.llm.clients import Recorder
+from ace.llm.text import Decision, ParseFailure, outcome
+
+WINDOW = 8
+"""Decisions in one prompt of g_LLM."""
+
+
+@dataclass(slots=True)
+class BadCase:
+    """A transition to be refined. uid: of it in D_RL; action: catalogue id; reward: of the step, as played."""
+
+    uid: int
+    state: object
+    action: int
+    reward: float
+
+
+@dataclass(slots=True)
+class Refinement:
+    """What f_LLM made of a bad case.
+
+    action: the best validated one; reward, r_original: of it and of the original action, both simulated from the same
+    state, so that the forecast's error hits both; improved: it gains more than the margin; next_state, done: after it,
+    as simulated; rounds: used; tried: all validated tries (action, reward), in their order; prompt, reply: those
+    that gave `action`, for the fine-tuning.
+    """
+
+    uid: int
+    action: int
+    reward: float
+    r_original: float
+    improved: bool
+    next_state: object
+    done: bool
+    rounds: int
+    tried: list
+    prompt: str
+    reply: str
+
+
+@dataclass(slots=True)
+class _Case:
+    """A bad case while it is worked on; told: (T_a, outcome) lines of the prompt; best: (action, Outcome, record)."""
+
+    bad: BadCase
+    state_text: str
+    r_original: float
+    told: list
+    best: tuple | None = None
+    tried: list = field(default_factory=list)
+    rounds: int = 0
+
+
+class PolicyActor:
+    """f_LLM (paper Eq. 4): bad-case and multi-round reasoning, validated in the simulator.
+
+    counts: proposals, unparsable, illegal, repeated, validated, improved: of all calls so far; state_dict() holds them.
+    """
+
+    def __init__(self, client, textmap, whatif, settings):
+        """client: any client or a Recorder; settings: config.Refine."""
+        self.recorder = as_recorder(client)
+        self.textmap, self.catalogue, self.whatif, self.settings = textmap, textmap.catalogue, whatif, settings
+        self.counts = Counter()
+
+    def refine(self, cases, seed):
+        """Up to `rounds` validated proposals for each bad case, all cases in one batch a round.
+
+        Returns for each case a Refinement, or None where no proposal could be validated. A case is done when a proposal
+        beats the simulated original by more than the margin; else the best validated one is returned, `improved` False.
+        """
+        work = [self._begin(case) for case in cases]
+        for number in range(self.settings.rounds):
+            todo = [case for case in work if not self._improved(case)]
+            if not todo:
+                break
+            prompts = [self.textmap.actor_prompt(case.state_text, case.told) for case in todo]
+            for case, record in zip(todo, self.recorder.ask("actor", prompts, seed + number), strict=True):
+                case.rounds += 1
+                self._judge(case, record)
+        self.counts["improved"] += sum(self._improved(case) for case in work)
+        return [self._finish(case) for case in work]
+
+    def _begin(self, bad):
+        original = self.whatif.simulate(bad.state, bad.action)
+        told = [(self.textmap.action(bad.action), _outcome(original))] if self.settings.bad_case else []
+        return _Case(bad, self.textmap.state(bad.state), original.reward, told)
+
+    def _improved(self, case):
+        return case.best is not None and case.best[1].reward > case.r_original + self.settings.margin
+
+    def _judge(self, case, record):
+        """Parse, check and simulate one proposal; its verdict goes into the record and into the next round's prompt."""
+        self.counts["proposals"] += 1
+        parsed = self.textmap.parse_action(record["reply"])
+        if isinstance(parsed, ParseFailure):
+            self.counts["unparsable"] += 1
+            record["parse"], record["verdict"] = parsed.reason, "unparsable"
+            case.told.append(("answer", f"not understood , {parsed.reason}"))
+            return
+        action, name = parsed.value, self.textmap.action(parsed.value)
+        record["parse"] = name
+        # The agent was asked in this state, so it was one of danger: all may be played that no rule forbids.
+        legal = self.catalogue.legality(case.bad.state.topo, case.bad.state.cooldown_sub, True)
+        if not self.catalogue.is_legal(legal, action):
+            self.counts["illegal"] += 1
+            record["verdict"] = "illegal"
+            case.told.append((name, "illegal"))
+            return
+        if action in (case.bad.action, *(a for a, _ in case.tried)):
+            self.counts["repeated"] += 1
+            record["verdict"] = "repeated"
+            return
+        result = self.whatif.simulate(case.bad.state, action)
+        self.counts["validated"] += 1
+        case.tried.append((action, result.reward))
+        case.told.append((name, _outcome(result)))
+        record["verdict"] = f"{_outcome(result)}, reward {result.reward:+.3f}, original {case.r_original:+.3f}"
+        if case.best is None or result.reward > case.best[1].reward:
+            case.best = (action, result, record)
+
+    def _finish(self, case):
+        if case.best is None:
+            return None
+        action, result, record = case.best
+        return Refinement(
+            case.bad.uid, action, result.reward, case.r_original, self._improved(case), result.next_state, result.done,
+            case.rounds, case.tried, record["prompt"], record["reply"],
+        )  # fmt: skip
+
+    def state_dict(self):
+        return {"counts": dict(self.counts)}
+
+    def load_state_dict(self, state):
+        self.counts = Counter(state["counts"])
+
+
+class ValueCritic:
+    """g_LLM: reads the decisions of an episode and adjusts the rewards of the key ones by -2K, -K, +K or +2K.
+
+    counts: prompts, unparsable, adjusted: of all calls so far.
+    """
+
+    def __init__(self, client, textmap, settings):
+        """client: any client or a Recorder; settings: config.Shape."""
+        self.recorder = as_recorder(client)
+        self.textmap, self.settings, self.counts = textmap, settings, Counter()
+
+    def is_key(self, reward):
+        """Whether a decision is a key decision: abs(r) > r̿."""
+        return abs(reward) > self.settings.threshold
+
+    def shape(self, episode, seed):
+        """Adjustments of one episode. episode: list of text.Decision in their order (their `key` marks are used).
+
+        Returns {position in the episode: adjustment in reward units}; decisions without one are missing.
+        """
+        windows = [(first, episode[first : first + WINDOW]) for first in range(0, len(episode), WINDOW)]
+        windows = [(first, part) for first, part in windows if any(d.key for d in part)]
+        prompts = [self.textmap.critic_prompt(part) for _, part in windows]
+        deltas = {}
+        for (first, part), record in zip(windows, self.recorder.ask("critic", prompts, seed), strict=True):
+            self.counts["prompts"] += 1
+            keys = {number for number, d in enumerate(part, 1) if d.key}
+            parsed = self.textmap.parse_critic(record["reply"], keys)
+            if isinstance(parsed, ParseFailure):
+                self.counts["unparsable"] += 1
+                record["parse"], record["verdict"] = parsed.reason, "unparsable"
+                continue
+            record["parse"] = " ".join(f"{number}:{multiple:+d}" for number, multiple in parsed.value.items())
+            record["verdict"] = "adjusted"
+            self.counts["adjusted"] += len(parsed.value)
+            for number, multiple in parsed.value.items():
+                deltas[first + number - 1] = multiple * self.settings.K
+        return deltas
+
+    def state_dict(self):
+        return {"counts": dict(self.counts)}
+
+    def load_state_dict(self, state):
+        self.counts = Counter(state["counts"])
+
+
+def as_recorder(client):
+    return client if isinstance(client, Recorder) else Recorder(client)
+
+
+def _outcome(result):
+    return outcome(None if result.done else result.next_state.rho_max)
+
+
+__all__ = ["WINDOW", "BadCase", "Decision", "PolicyActor", "Refinement", "ValueCritic", "as_recorder"]

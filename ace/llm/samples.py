@@ -1,0 +1,144 @@
+"""The corpus as text: (prompt, reply) pairs for f_LLM and for g_LLM.
+
+f_LLM learns to name the best action that was not tried yet, after a bad case and up to four tries. g_LLM learns the
+counterfactual: what the simulator says about an action against doing nothing, and about doing nothing against the best.
+"""
+
+import numpy as np
+
+from ace.llm.corpus import best_of
+from ace.llm.roles import WINDOW
+from ace.llm.text import Decision, adjustment, outcome
+
+TIE = 0.005
+"""Actions whose loading is this close to the best count as equally good; the label is the one most useful overall."""
+NO_BAD_CASE = 0.15
+"""Share of prompts without a bad case, for the variant that does not show it."""
+TRIES = (0.5, 0.15, 0.13, 0.12, 0.1)
+"""Probabilities of 0, 1, .. tries after the bad case."""
+TRY_TEMPERATURE = 0.03
+"""Tries are drawn with weight exp(-rho_max / this): rather good actions, as a model would propose."""
+FAILED = ("not understood , the last line is not an action", "not understood , an element is not at this substation")
+CRITIC_SHARE = 0.15
+"""Share of g_LLM's samples."""
+FAR = 0.05
+"""A counterfactual difference of rho_max above this is "by far": 2 K instead of K."""
+IN_NEED = 0.02
+"""Doing nothing was wrong where the best action would have gained more rho_max than this."""
+
+
+class Writer:
+    """Draws samples from a corpus."""
+
+    def __init__(self, textmap, corpus):
+        self.textmap, self.corpus = textmap, corpus
+        self.visits = corpus.visits
+        self.state_text = [textmap.state(visit.state) for visit in self.visits]
+        self.names = [textmap.action(int(a)) for a in corpus.actions]
+        self.index = {int(a): i for i, a in enumerate(corpus.actions)}
+        self.worth = _worth(self.visits, len(corpus.actions))
+        self.windows = [e[i : i + WINDOW] for e in corpus.episodes for i in range(0, len(e), WINDOW)]
+
+    def draw(self, n, seed):
+        """n (prompt, reply) pairs. Every visit is used about equally often, each time with other tries."""
+        rng = np.random.default_rng([seed, 3])
+        n_critic = round(CRITIC_SHARE * n)
+        actor = [self.actor(i, rng) for i in _passes(rng, len(self.visits), n - n_critic)]
+        critic = [self.critic(self.windows[i], rng) for i in _passes(rng, len(self.windows), n_critic)]
+        return actor + [sample for sample in critic if sample]
+
+    # --- f_LLM --------------------------------------------------------------------------------------------------------
+
+    def actor(self, number, rng):
+        """One sample of f_LLM from the visit of this number."""
+        visit, tried, told = self.visits[number], [], []
+        if rng.random() >= NO_BAD_CASE:
+            bad = 0 if rng.random() < 0.5 else int(rng.choice(np.flatnonzero(visit.legal)))
+            told.append((self.names[bad], self._after(visit, bad)))
+            tried.append(bad)
+        for _ in range(int(rng.choice(len(TRIES), p=TRIES))):
+            kind = rng.random()
+            if kind < 0.03:
+                told.append(("answer", FAILED[int(rng.integers(len(FAILED)))]))
+            elif kind < 0.08 and not visit.legal.all():
+                told.append((self.names[int(rng.choice(np.flatnonzero(~visit.legal)))], "illegal"))
+            else:
+                choice = self._try(visit, tried, rng)
+                told.append((self.names[choice], self._after(visit, choice)))
+                tried.append(choice)
+        prompt = self.textmap.actor_prompt(self.state_text[number], told)
+        return prompt, self.answer(visit, self.label(visit, tried))
+
+    def label(self, visit, tried=()):
+        """Index of the action to name: the best that was not tried; among near equals the one of most worth overall."""
+        legal = visit.legal.copy()
+        legal[list(tried)] = False
+        values = np.where(legal, visit.values, np.nan)
+        if not np.isfinite(values).any():
+            return 0
+        near = np.flatnonzero(values <= np.nanmin(values) + TIE)
+        return int(near[self.worth[near].argmax()])
+
+    def answer(self, visit, choice):
+        """A short chain of reasons, then the action."""
+        place = "nothing" if choice == 0 else f"substation {self.textmap.catalogue.sub[self.corpus.actions[choice]]}"
+        line = self.textmap.fullest_line(visit.state)
+        return f"problem : {line}\nhelp : {place} , {self._after(visit, choice)}\naction : {self.names[choice]}"
+
+    def _try(self, visit, tried, rng):
+        value = np.where(visit.legal & np.isfinite(visit.values), visit.values, np.inf)
+        value[tried] = np.inf
+        if not np.isfinite(value).any():
+            return int(rng.choice(np.flatnonzero(visit.legal)))
+        weight = np.exp((value.min() - value) / TRY_TEMPERATURE)
+        return int(rng.choice(len(value), p=weight / weight.sum()))
+
+    def _after(self, visit, choice):
+        value = visit.values[choice]
+        return outcome(float(value) if np.isfinite(value) else None)
+
+    # --- g_LLM --------------------------------------------------------------------------------------------------------
+
+    def critic(self, visits, rng):
+        """One sample of g_LLM from a window of an episode; None where no decision is a key one."""
+        threshold = rng.uniform(0.2, 0.8)
+        decisions = [Decision(v.state, v.action, v.reward, v.rho_after, abs(v.reward) > threshold) for v in visits]
+        pairs = enumerate(zip(visits, decisions, strict=True), 1)
+        lines = [adjustment(number, self.truth(visit)) for number, (visit, decision) in pairs if decision.key]
+        if not lines:
+            return None
+        return self.textmap.critic_prompt(decisions), "\n".join(["adjustments :", *lines])
+
+    def truth(self, visit):
+        """The counterfactual verdict on a decision: -2, -1, 1 or 2."""
+        played = self.index[visit.action]
+        if played:
+            other, difference = 0, _finite(visit.values[0]) - _finite(visit.values[played])
+            return _verdict(difference >= 0, abs(difference))
+        other = best_of(visit.values, visit.legal)
+        difference = _finite(visit.values[0]) - _finite(visit.values[other])
+        return _verdict(difference <= IN_NEED, difference)
+
+
+def _verdict(good, difference):
+    return (1 if good else -1) * (2 if difference > FAR else 1)
+
+
+def _finite(value, blackout=2.0):
+    return float(value) if np.isfinite(value) else blackout
+
+
+def _worth(visits, n):
+    """How often each action is within TIE of the best: (n,)."""
+    worth = np.zeros(n)
+    for visit in visits:
+        values = np.where(visit.legal, visit.values, np.nan)
+        if np.isfinite(values).any():
+            worth += values <= np.nanmin(values) + TIE
+    return worth
+
+
+def _passes(rng, n, wanted):
+    """`wanted` indices below n in shuffled passes."""
+    passes = [rng.permutation(n) for _ in range(-(-wanted // n))] or [np.zeros(0, dtype=int)]
+    return np.concatenate(passes)[:wanted]

@@ -1,0 +1,131 @@
+"""Means, interquartile means and bootstrap intervals over seeds x test episodes.
+
+Scores are matrices (S, E): one row for each training seed, one column for each test episode. All methods of an
+environment play the same E episodes, so seeds and episodes are crossed, not nested.
+
+What is resampled, and why. Two things would differ if the study were repeated: the seeds that were trained, and the
+scenarios that were drawn for the test. So each bootstrap replicate draws S rows and, independently of them, E columns,
+both with replacement, and keeps the scores at the crossings. Drawing (seed, episode) pairs as if they were S*E
+independent results would make the intervals too narrow: a hard scenario is hard for every seed.
+Environments are strata: none is drawn away, and each weighs the same.
+A comparison of methods draws the same columns for all of them (that is the pairing: the difficulty of an episode
+cancels out) but draws the rows of each method by themselves, since training runs are independent of each other.
+
+Percentile intervals. With few seeds (3 to 5) they are on the narrow side; with one seed they say nothing about
+training luck, only about the episodes: read them with the `n` that is printed beside them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+RESAMPLES = 2000  # bootstrap replicates: the ends of an interval then move by about 0.05 of its width between seeds
+SEED = 20250  # of the bootstrap; fixed, so that tables have the same bytes each time
+LEVEL = 0.95  # of the intervals
+
+
+class Estimate(NamedTuple):
+    """A number with its interval, in the unit of the scores; nan ends where there is nothing to resample."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Summary(NamedTuple):
+    """One method on one environment; std is over the seeds' means (nan for one seed), low and high belong to iqm."""
+
+    mean: float
+    std: float
+    iqm: float
+    low: float
+    high: float
+    n_seeds: int
+    n_episodes: int
+
+
+def iqm(scores):
+    """Interquartile mean over the last axis: the mean without the lowest and the highest quarter.
+
+    scores: (..., n). Of n scores floor(n/4) are left out at each end (as scipy.stats.trim_mean does). Returns (...).
+    """
+    ordered = np.sort(np.asarray(scores, dtype=float), axis=-1)
+    cut = ordered.shape[-1] // 4
+    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+
+
+def interval(draws):
+    """Percentile interval of bootstrap replicates (R,) at LEVEL. Returns (low, high)."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def summary(scores, resamples=RESAMPLES, seed=SEED):
+    """Paper protocol (mean, std of the seeds' means) and IQM with its interval.
+
+    scores: (S, E), or (S, 1) for a number that belongs to the run rather than to an episode. Returns Summary.
+    """
+    scores = _matrix(scores)
+    n_seeds, n_episodes = scores.shape
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(n_seeds, size=(resamples, n_seeds))
+    columns = rng.integers(n_episodes, size=(resamples, n_episodes))
+    draws = iqm(scores[rows[:, :, None], columns[:, None, :]].reshape(resamples, -1))
+    low, high = interval(draws) if scores.size > 1 else (np.nan, np.nan)
+    std = float(scores.mean(axis=1).std(ddof=1)) if n_seeds > 1 else np.nan
+    return Summary(float(scores.mean()), std, float(iqm(scores.ravel())), low, high, n_seeds, n_episodes)
+
+
+def bootstrap_means(strata, resamples=RESAMPLES, seed=SEED):
+    """Means of several methods, with replicates that share their episodes.
+
+    strata: one entry for each environment; each entry a sequence of M matrices (S_m, E) on the same E episodes.
+    Returns (means (M,), draws (R, M)), both averaged over the strata; draws is None where nothing can be resampled.
+    """
+    strata = [[_matrix(scores) for scores in methods] for methods in strata]
+    rng = np.random.default_rng(seed)
+    means, draws = np.zeros(len(strata[0])), np.zeros((resamples, len(strata[0])))
+    for methods in strata:
+        n_episodes = methods[0].shape[1]
+        if any(scores.shape[1] != n_episodes for scores in methods):
+            raise ValueError(f"methods have {[scores.shape[1] for scores in methods]} episodes: not paired")
+        columns = rng.integers(n_episodes, size=(resamples, n_episodes))
+        for m, scores in enumerate(methods):
+            rows = rng.integers(len(scores), size=(resamples, len(scores)))
+            means[m] += scores.mean() / len(strata)
+            draws[:, m] += scores[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2)) / len(strata)
+    return means, draws if any(scores.size > 1 for methods in strata for scores in methods) else None
+
+
+def estimate(strata, statistic, resamples=RESAMPLES, seed=SEED):
+    """A statistic of the methods' means, with interval.
+
+    strata: as in `bootstrap_means`. statistic: takes (..., M) means, gives (...). Returns Estimate; nan ends if the
+    statistic is undefined (nan) in any replicate.
+    """
+    means, draws = bootstrap_means(strata, resamples, seed)
+    value = float(statistic(means))
+    if draws is None or not np.isfinite(replicates := statistic(draws)).all():
+        return Estimate(value, np.nan, np.nan)
+    return Estimate(value, *interval(replicates))
+
+
+def paired_difference(a, b, **bootstrap):
+    """mean(a) - mean(b) on the same episodes. a: (S_a, E), b: (S_b, E), or lists of such, one for each environment."""
+    return estimate(_pair(a, b), lambda m: m[..., 0] - m[..., 1], **bootstrap)
+
+
+def paired_ratio(a, b, **bootstrap):
+    """mean(a) / mean(b) on the same episodes; nan where mean(b) is not positive: the ratio then orders nothing."""
+    return estimate(_pair(a, b), lambda m: m[..., 0] / np.where(m[..., 1] > 0, m[..., 1], np.nan), **bootstrap)
+
+
+def _pair(a, b):
+    return list(zip(a, b, strict=True)) if isinstance(a, list) else [(a, b)]
+
+
+def _matrix(scores):
+    scores = np.asarray(scores, dtype=float)
+    if scores.ndim != 2 or not scores.size or not np.isfinite(scores).all():
+        raise ValueError(f"scores must be a finite (seeds, episodes) matrix, not of shape {scores.shape}")
+    return scores

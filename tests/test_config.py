@@ -1,0 +1,80 @@
+"""A wrong parameter ends in one line that names the key, what was given and what is allowed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ace import config
+
+ROOT = Path(__file__).parent.parent
+
+
+def altered(tmp_path, change):
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    change(raw)
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda p: p["base"]["refine"].update(treshold=0.1), ["base.refine.treshold", "no such parameter", "'threshold'"]),
+        (lambda p: p["base"]["shape"].update(threshold=-0.5), ["base.shape.threshold = -0.5", "greater than or equal to 0"]),
+        (lambda p: p["base"]["refine"].update(rounds=6), ["base.refine.rounds = 6", "less than or equal to 5"]),
+        (lambda p: p["base"]["sac"].update(lr="1e-3"), ["base.sac.lr = '1e-3'", "number"]),
+        (lambda p: p["base"]["sac"].pop("gamma"), ["base.sac.gamma", "missing"]),
+        (lambda p: p["variants"]["ace"].update(refine={"treshold": 0}), ["variants.ace.refine.treshold", "threshold"]),
+        (lambda p: p["variants"]["sac"].update(method="ppo"), ["variants.sac.method = 'ppo'", "'sac'"]),
+        (lambda p: p["grid"]["environments"].append("wcci2021"), ["'wcci2021'", "did you mean 'wcci2020'"]),
+        (lambda p: p["grid"]["variants"].append("ace_no_actr"), ["'ace_no_actr'", "ace_no_actor"]),
+        (lambda p: p["environments"]["wcci2020"]["days"].update(test=[0]), ["days", "[0]", "train", "test"]),
+        (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
+    ],
+)
+def test_one_line_that_names_the_key(tmp_path, change, words):
+    with pytest.raises(config.ConfigError) as error:
+        config.load(altered(tmp_path, change))
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_variants_differ_from_base_by_what_they_say_only():
+    params = config.load(ROOT / "params.yaml")
+    ace, sac = params.settings("ace").model_dump(), params.settings("sac").model_dump()
+    assert ace == params.base.model_dump()
+    differing = {key for key in ace if ace[key] != sac[key]}
+    assert differing == {"refine", "shape", "finetune"}
+    assert not params.settings("sac").uses_llm and params.settings("ace_no_actor").uses_llm
+
+
+def test_quick_scale_has_the_same_keys():
+    quick = config.load(ROOT / "profiles" / "quick" / "params.yaml")
+    assert quick.scale == "quick" and config.load(ROOT / "params.yaml").scale == "laptop"
+
+
+def test_broken_yaml_and_missing_file_are_one_line(tmp_path):
+    (tmp_path / "params.yaml").write_text("a: [1")
+    for path in (tmp_path / "params.yaml", tmp_path / "none.yaml"):
+        with pytest.raises(config.ConfigError) as error:
+            config.load(path)
+        assert "\n" not in str(error.value) and path.name in str(error.value)
+
+
+def test_outside_a_workspace(tmp_path):
+    code = "from ace import config; config.load()"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1 and "no params.yaml" in run.stderr
+
+
+def test_jobs(monkeypatch):
+    monkeypatch.setenv("ACE_JOBS", "3")
+    assert config.jobs() == 3
+    monkeypatch.setenv("ACE_JOBS", "many")
+    with pytest.raises(config.ConfigError, match="many"):
+        config.jobs()

@@ -1,0 +1,154 @@
+"""The lock, environment.yml, pyproject.toml and the Makefile say the same, and the environment is what they say."""
+
+import ast
+import importlib.metadata
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ace.pipeline import kernel
+
+ROOT = Path(__file__).resolve().parents[1]
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==([A-Za-z0-9.]+)$")
+
+
+def pins():
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_lock_holds_exact_pins_and_nothing_else():
+    # No `+cpu`, no address, no option, no hash: the same file must serve every index and platform.
+    assert [line for line in pins() if not PIN.match(line)] == []
+    names = [canonicalize_name(PIN.match(line)[1]) for line in pins()]
+    assert names == sorted(set(names))
+    assert not [name for name in names if name.startswith(("nvidia", "triton", "cuda"))]
+    assert {"setuptools", "wheel"} <= set(names), "needed by `pip install --no-build-isolation -e .`"
+
+
+def test_environment_yml_holds_the_pins_of_the_lock():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert conda["channels"] == ["conda-forge"]
+    plain = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
+    (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    assert "python=3.11" in plain
+    assert pip == pins()
+
+
+def test_the_lock_satisfies_the_project_and_all_that_it_needs():
+    """Walks from the project's dependencies through the installed metadata: whatever is reached is in the lock."""
+    locked = {canonicalize_name(PIN.match(line)[1]): PIN.match(line)[2] for line in pins()}
+    waiting = [Requirement(text) for text in project()["dependencies"]]
+    seen = set()
+    while waiting:
+        needed = waiting.pop()
+        name = canonicalize_name(needed.name)
+        assert name in locked, f"{name} is needed and not in requirements.lock"
+        assert needed.specifier.contains(locked[name], prereleases=True), f"{needed} against {locked[name]}"
+        for extra in {"", *needed.extras}:
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            for text in importlib.metadata.requires(name) or []:
+                child = Requirement(text)
+                # torch from PyPI names its CUDA packages for Linux; which build is taken is the index's choice
+                cuda = name == "torch" and canonicalize_name(child.name).startswith(("nvidia", "triton", "cuda"))
+                if not cuda and (child.marker is None or child.marker.evaluate({"extra": extra})):
+                    waiting.append(child)
+
+
+def test_what_is_installed_is_what_is_locked():
+    wrong = []
+    for line in pins():
+        name, version = PIN.match(line).groups()
+        installed = importlib.metadata.version(name).partition("+")[0]
+        if installed != version:
+            wrong.append(f"{name}: {installed} installed, {version} locked")
+    assert wrong == []
+
+
+def test_everything_that_is_imported_is_a_declared_dependency():
+    declared = {canonicalize_name(Requirement(text).name) for text in project()["dependencies"]}
+    of_module = importlib.metadata.packages_distributions()
+    files = [path for folder in ("ace", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    imported = set()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    ours = {"ace", "tests", "benchmarks"} | {path.stem for path in (ROOT / "tests").glob("*.py")}
+    foreign = imported - set(sys.stdlib_module_names) - ours
+    missing = {
+        module: sorted(of_module.get(module, ["not installed"]))
+        for module in foreign
+        if not declared & {canonicalize_name(name) for name in of_module.get(module, [])}
+    }
+    assert missing == {}
+
+
+def test_the_package_ships_its_prompts_and_modules():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert tool["package-data"]["ace.llm"] == ["prompts/*"]
+    folders = {path.parent for path in (ROOT / "ace").rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_makefile_and_kernel_force_the_same_settings():
+    exported = dict(re.findall(r"^export (\w+) [:?]= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    exported.pop("PATH")
+    assert exported == {**kernel.SETTINGS, **kernel.SETTINGS_X86, **kernel.DEFAULTS}
+
+
+def test_the_settings_reach_a_process(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    env = kernel.environment()
+    assert env["OMP_NUM_THREADS"] == "1", "bytes depend on it: forced"
+    assert env["HF_HUB_OFFLINE"] == "0", "a caller may look for a checkpoint"
+    if platform.machine() == "x86_64":
+        code = "import torch; print(torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())"
+        shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        assert shown.stdout.split() == ["AVX2", "1"]
+
+
+def test_make_lists_every_target():
+    shown = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+    assert set(re.findall(r"^  make (\w+)", shown, re.MULTILINE)) == set(targets)
+
+
+def test_make_setup_says_what_is_missing(tmp_path):
+    """Without any Python of 3.11 or later on the PATH: one line and a non-zero exit."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "sh", "make", "uname", "awk", "grep"):
+        found = subprocess.run(["bash", "-c", f"command -v {tool}"], capture_output=True, text=True, check=True)
+        (tools / tool).symlink_to(found.stdout.strip())
+    result = subprocess.run(
+        [tools / "make", "setup"], cwd=tmp_path, env={"PATH": str(tools)}, capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert result.stderr.splitlines()[0] == "make setup: Python 3.11 or newer is needed and none was found on the PATH"
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize("line", ["make test"])
+def test_ci_does_what_a_developer_does(line):
+    script = (ROOT / ".ci/run").read_text().splitlines()
+    assert script[0].startswith("#!") and script[1] == "set -euo pipefail" and script[-1] == line
