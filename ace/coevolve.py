@@ -38,7 +38,8 @@ class CoEvolution:
     def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None):
         self.world, self.sac, self.settings, self.validate = world, sac, settings, validate
         self.actor, self.critic, self.tuner = actor, critic, tuner
-        self.rng = np.random.default_rng([seed, 1])
+        # The language model's draws have a stream of their own: switching a role off leaves all others as they were.
+        self.rng, self.llm_rng = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
         sizes = (world.features.n, world.catalogue.n_legal)
         self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
@@ -132,7 +133,7 @@ class CoEvolution:
         room = refine.limit - self.count["refined"]
         if room <= 0:
             return
-        uids = self.d_rl.bad_cases(self.rng, refine.minibatch, refine.threshold)[: min(refine.most, room)]
+        uids = self.d_rl.bad_cases(self.llm_rng, refine.minibatch, refine.threshold)[: min(refine.most, room)]
         cases = []
         for uid in map(int, uids):
             state, action = self.bad_states.pop(uid)
@@ -143,11 +144,11 @@ class CoEvolution:
             return
         self.count["refine_tried"] += len(cases)
         rounds_before = self.count["refined"] // self.settings.finetune.every
-        for case, found in zip(cases, self.actor.refine(cases, seed=int(self.rng.integers(2**31))), strict=True):
+        for case, found in zip(cases, self.actor.refine(cases, seed=int(self.llm_rng.integers(2**31))), strict=True):
             if found is not None and found.improved:
                 self._keep(case, found)
         if self.tuner and self.count["refined"] // self.settings.finetune.every > rounds_before:
-            drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.rng, self.settings.buffers.tau))
+            drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.llm_rng, self.settings.buffers.tau))
             self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
             info = self.tuner([self.answers[int(uid)] for uid in drawn])
             self.count["finetune_rounds"] += 1
@@ -168,7 +169,7 @@ class CoEvolution:
         decisions = [decision for _, decision in episode]
         if not any(d.key for d in decisions):
             return
-        for position, delta in self.critic.shape(decisions, seed=int(self.rng.integers(2**31))).items():
+        for position, delta in self.critic.shape(decisions, seed=int(self.llm_rng.integers(2**31))).items():
             self.count["shaped"] += self.d_rl.adjust(episode[position][0], delta)
 
     def _validation(self):
@@ -186,7 +187,7 @@ class CoEvolution:
         uids = list(self.bad_states)
         states = [self.bad_states[uid][0] for uid in uids]
         return {
-            "rng": self.rng.bit_generator.state,
+            "rng": [self.rng.bit_generator.state, self.llm_rng.bit_generator.state],
             "sac": self.sac.state_dict(),
             "d_rl": self.d_rl.state_dict(),
             "d_llm": self.d_llm.state_dict(),
@@ -203,7 +204,7 @@ class CoEvolution:
         }  # fmt: skip
 
     def load_state_dict(self, saved):
-        self.rng.bit_generator.state = saved["rng"]
+        self.rng.bit_generator.state, self.llm_rng.bit_generator.state = saved["rng"]
         self.sac.load_state_dict(saved["sac"])
         self.d_rl.load_state_dict(saved["d_rl"])
         self.d_llm.load_state_dict(saved["d_llm"])

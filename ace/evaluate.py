@@ -39,15 +39,16 @@ class EpisodeResult:
 
 
 class Policy:
-    """A trained SAC policy as agent: the most probable legal action. No simulator, no language model ("act once")."""
+    """A trained policy as agent: the most probable legal action. No simulator, no language model ("act once")."""
 
     simulator_calls = dc_calls = llm_calls = 0
 
-    def __init__(self, sac):
-        self.sac = sac
+    def __init__(self, deployed):
+        """deployed: rl.sac.DeployedPolicy, of a learner or from `load_policy`."""
+        self.deployed = deployed
 
     def act(self, state, x, legal):
-        return self.sac.act(x, legal, greedy=True)
+        return self.deployed.act(x, legal, None)
 
 
 def play(world, agent, split, indices):

@@ -97,7 +97,7 @@ class Run:
                 critic=self.team.critic if self.team and settings.shape.enabled else None,
                 tuner=self._finetune if self.team and self.team.can_be_tuned and settings.finetune.enabled else None,
             )  # fmt: skip
-            self.agent = evaluate.Policy(sac)
+            self.agent = evaluate.Policy(sac.deployed)
         else:
             self.agent = {
                 "do_nothing": baselines.DoNothing,
@@ -127,7 +127,7 @@ class Run:
         self.learner.sac.deployed.save(self.scratch / "last.safetensors")
         policy = DeployedPolicy(self.learner.sac.space, weights)
         policy.save(self.scratch / "policy.safetensors")
-        self.agent = evaluate.Policy(_Greedy(policy))
+        self.agent = evaluate.Policy(policy)
 
     def test(self):
         started, steps = time.perf_counter(), self.world.env_steps
@@ -143,7 +143,7 @@ class Run:
 
     def _validate(self):
         steps = self.training.env_steps
-        policy = evaluate.Policy(self.learner.sac)
+        policy = evaluate.Policy(self.learner.sac.deployed)
         results = list(evaluate.play(self.training, policy, "validation", range(len(self.world.sets["validation"]))))
         self.validation_steps += self.training.env_steps - steps
         return float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results]))
@@ -210,16 +210,6 @@ class Run:
         self.whatif.ac_calls, self.whatif.dc_calls = state["calls"]
         self.training.env_steps, self.validation_steps = state["env_steps"], state["validation_steps"]
         self.rows, self.finetunes, self.wall = state["rows"], state["finetunes"], state["wall"]
-
-
-class _Greedy:
-    """A deployed policy that acts without sampling."""
-
-    def __init__(self, policy):
-        self.policy = policy
-
-    def act(self, x, legal, greedy):
-        return self.policy.act(x, legal, None)
 
 
 def _report(scratch, done, total):

@@ -1,5 +1,6 @@
 """T_s, T_a, T_tau and their parsers."""
 
+from functools import lru_cache
 from types import SimpleNamespace
 
 import grid2op
@@ -24,6 +25,7 @@ from ace.llm.text import (
 )  # fmt: skip
 
 
+@lru_cache
 def grid(name):
     env = grid2op.make(name, test=True, backend=LightSimBackend())
     return SimpleNamespace(env=env, catalogue=Catalogue(env))
@@ -75,7 +77,7 @@ def test_actions_of_the_118_substations_come_back_from_their_text():
 
 def test_action_text_names_what_is_moved(case14):
     """Substation 1 of case14, written by hand from the grid's own arrays."""
-    cls = grid2op.make("l2rpn_case14_sandbox", test=True).__class__
+    cls = type(grid("l2rpn_case14_sandbox").env)
     line = int(np.flatnonzero(cls.line_or_to_subid == 1)[0])
     load = int(np.flatnonzero(cls.load_to_subid == 1)[0])
     places = case14.catalogue.elements[1].tolist()
@@ -188,7 +190,7 @@ def test_state_text(wcci):
     cooldown = np.zeros(wcci.catalogue.n_sub, dtype=np.int16)
     cooldown[23] = 2
     lines = wcci.state(state_of(wcci, rho, line_status=status, topo=topo, cooldown_sub=cooldown)).split("\n")
-    cls = grid2op.make("l2rpn_wcci_2020", test=True).__class__
+    cls = type(grid("l2rpn_wcci_2020").env)
     ends = [f"({cls.line_or_to_subid[i]}-{cls.line_ex_to_subid[i]})" for i in range(wcci.catalogue.n_line)]
     assert lines[:3] == [f"line 7 {ends[7]} 108 %", f"line 3 {ends[3]} 97 %", f"line 21 {ends[21]} 96 %"]
     rest = [f"off : line 5 {ends[5]}", f"split {wcci.action(action)}", "cooldown : substation 23"]

@@ -137,6 +137,8 @@ class BusSplit:
         for first in range(0, len(rho), BLOCK):
             pattern = part.bits[first : first + BLOCK]
             flow, apart = _change(pattern[:, part.ends], pattern @ coupler_p, *part_p)
+            moved = pattern @ live
+            apart &= (moved > 0) & (moved < live.sum())  # else the substation is in one piece
             flow += p
             # The part that holds no generator takes the voltage step; with generators in both parts there is none.
             there = (pattern[:, part.generators] @ live[part.generators]) > 0

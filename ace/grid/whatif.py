@@ -73,7 +73,7 @@ class WhatIf:
         else:
             gen_now, kv_now = self.flow.generation()
         rho = amps / self.limit
-        overflow = np.where(amps > self.limit, state.overflow + np.int16(1), np.int16(0))
+        overflow = (state.overflow + 1) * (amps > self.limit)
         cooldown_line, cooldown_sub = self._cooldowns(state, action, reconnect, tripped)
         forecast = ahead or (load_p, load_q, gen_p, gen_v)
         after = GridState(
@@ -107,8 +107,8 @@ class WhatIf:
 
     def _cooldowns(self, state, action, reconnect, tripped):
         """Cooldowns one step later: (n_line,) and (n_sub,) int16."""
-        line = np.maximum(state.cooldown_line - np.int16(1), np.int16(0))
-        sub = np.maximum(state.cooldown_sub - np.int16(1), np.int16(0))
+        line = state.cooldown_line - (state.cooldown_line > 0)
+        sub = state.cooldown_sub - (state.cooldown_sub > 0)
         if tripped is not None:
             line[tripped] = self._after_trip
         if reconnect is not None:
@@ -128,14 +128,15 @@ class WhatIf:
         rho_max = np.full(len(ids), np.nan, dtype=np.float32)
         batched = np.flatnonzero(~self._of_slack[ids])
         batched = batched[np.argsort(self.catalogue.sub[ids[batched]], kind="stable")]
-        off = (state.topo <= 0) if (state.topo <= 0).any() else None
+        now, off = self.catalogue.patterns(state.topo)
         self.flow.set_topo(state.topo)
+        start = self.flow.near_start() if len(batched) else None
         # A batch is solved on all buses that any of its rows uses: few substations at a time make small matrices.
         first, subs = 0, self.catalogue.sub[ids[batched]]
         for last in np.append(np.flatnonzero(np.diff(subs)) + 1, len(subs)):
             if last - first >= BATCH_ROWS or (last == len(subs) and last > first):
                 rows = batched[first:last]
-                amps = self.flow.batch([self._row(a, off) for a in ids[rows].tolist()])
+                amps = self.flow.batch([self._row(a, now, off) for a in ids[rows].tolist()], start)
                 rho_max[rows] = (amps / self.limit).max(axis=1)
                 first = last
         for i in np.flatnonzero(np.isnan(rho_max)).tolist():
@@ -177,14 +178,21 @@ class WhatIf:
         order = np.argsort(rho, kind="stable")
         return ids[order], rho[order]
 
-    def _row(self, action, off):
-        """The action as a row of a batch; ends of disconnected lines are left out, or the row would reconnect them."""
-        place = self.catalogue.elements[self.catalogue.sub[action]] if action else self.catalogue.elements[0][:0]
-        if off is not None and action and off[place].any():
-            on = ~off[place]
-            return self.flow.topo_action(place[on].tolist(), self.catalogue.bus(action)[on].tolist())
-        row = self._rows.get(action)
+    def _row(self, action, now, off):
+        """The action as a row of a batch: only what moves, and no end of a lost line, or the line would be put back.
+
+        now, off: the state's bit codes of `Catalogue.patterns`. Rows from a substation in one piece are kept.
+        """
+        if not action:
+            return self.flow.topo_action((), ())
+        sub, code = int(self.catalogue.sub[action]), int(self.catalogue.code[action])
+        as_new = not now[sub] and not off[sub]
+        row = self._rows.get(action) if as_new else None
         if row is None:
-            buses = self.catalogue.bus(action).tolist() if action else []
-            row = self._rows[action] = self.flow.topo_action(place.tolist(), buses)
+            moves = (code ^ int(now[sub])) & ~int(off[sub])
+            bits = [k for k in range(moves.bit_length()) if moves >> k & 1]
+            places, buses = self.catalogue.elements[sub][bits].tolist(), [1 + (code >> k & 1) for k in bits]
+            row = self.flow.topo_action(places, buses)
+            if as_new:
+                self._rows[action] = row
         return row

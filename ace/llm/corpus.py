@@ -24,7 +24,8 @@ BEHAVIOURS = ((0.0, 0.0), (0.0, 0.3), (0.3, 0.1), (0.6, 0.1), (0.8, 0.2))
 EPISODES_AT_ONCE = 8
 """Episodes between two looks at how many states there are. Not the number of processes, or results would hang on it."""
 DECISIONS_AN_EPISODE = 30
-CANDIDATES_A_STATE, CANDIDATES = 15, 400
+CANDIDATES_A_STATE, CANDIDATES_AN_ACTION = 15, 4
+"""How many actions of a scanned state are remembered; how many candidates there are for each place in the set."""
 GAIN_CLIP = 0.1
 """A gain of more than this share of the limit counts as this much, so that no single state decides on the set."""
 ATTACK_EVERY, ATTACK_STEPS = 288, 48
@@ -104,7 +105,9 @@ class Player:
             scenario.index, -1, np.ones(catalogue.dim_topo, dtype=np.int8), np.ones(catalogue.n_line, dtype=bool),
             np.zeros(catalogue.n_line, dtype=np.float32), *zero, *now, *now,
         )  # fmt: skip
-        return self.whatif.advance(blank, 0, *now, ahead=_ahead(scenario, 0)).next_state
+        state = self.whatif.advance(blank, 0, *now, ahead=_ahead(scenario, 0)).next_state
+        state.overflow = zero[0]  # Grid2Op starts to count overflows with the first step
+        return state
 
     def _attacked(self, state, line):
         if not state.line_status[line]:
@@ -164,8 +167,7 @@ def _scan_episode(place, index, seed, shortlist):
     def choose(state):
         legality = catalogue.legality(state.topo, state.cooldown_sub, True)
         ids, rho = whatif.best(state, legality, shortlist)
-        nothing = rho[list(ids).index(0)]
-        better = [int(a) for a, r in zip(ids, rho, strict=True) if r < (nothing if nothing == nothing else np.inf)]
+        better = [int(a) for a, r in zip(ids, rho, strict=True) if r < rho[ids == 0][0]]
         seen.append((state, better[:CANDIDATES_A_STATE]))
         return _behave(rng, behaviour, lambda: ids[0], lambda: ids)
 
@@ -240,7 +242,8 @@ def build(params, environment, progress=False):
 def _choose_set(place, seen, settings, run):
     votes = np.unique([a for _, better in seen for a in better], return_counts=True)
     # The most voted first; of equals, the lower id.
-    candidates = np.sort(votes[0][np.lexsort((votes[0], -votes[1]))][:CANDIDATES]).tolist()
+    most = CANDIDATES_AN_ACTION * settings.actions
+    candidates = np.sort(votes[0][np.lexsort((votes[0], -votes[1]))][:most]).tolist()
     states = [state for state, _ in seen]
     parts = [states[i : i + 25] for i in range(0, len(states), 25)]
     gains = np.concatenate(run([delayed(_gains)(place, part, candidates) for part in parts]))

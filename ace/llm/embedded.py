@@ -27,8 +27,10 @@ transformers_logging.disable_progress_bar()  # its bars for loading a few MB wou
 PAD, END, UNKNOWN = "[PAD]", "[END]", "[UNK]"
 WORD = (
     r"line \d+ \(\d+-\d+\)|(?:line|load|generator|storage|substation|decision) \d+|\d+ %|[+-]\d\.\d|\d+|"
+    r": bus 2 :|: all on bus 1|do nothing|(?:problem|help|action|off|cooldown|adjustments|reward)(?: :)?|"
     r"[A-Za-z]+|\n|[^\sA-Za-z\d]"
 )
+"""Names and the fixed turns of the language are one word each: three tokens in ten are saved, and the time for them."""
 PREFIX_LENGTH = 40
 """Fixed stretches of a prompt file longer than this many characters become one token."""
 LORA_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -90,6 +92,7 @@ def save(model, tokenizer, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     copy.deepcopy(model).half().save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)  # safetensors writes it for the owner only
     (folder / "generation_config.json").unlink(missing_ok=True)  # decoding is set in params.yaml
     tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 

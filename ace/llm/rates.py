@@ -17,11 +17,11 @@ DRAWS = 5
 BOOTSTRAPS = 2000
 
 
-def heldout_states(world, whatif, actions, n, seed):
+def heldout_states(world, whatif, actions, shortlist, n, seed):
     """States of danger from validation scenarios, played on Grid2Op itself by the corpus's mixed behaviour.
 
-    Only states with an improving action: one of the set lowers rho_max below that of doing nothing. Returns up to n; it
-    stops after each scenario was played with every behaviour twice.
+    Only states with an improving action: of the set, or of the whole catalogue's shortlist of this length, one lowers
+    rho_max below that of doing nothing. Returns up to n, fewer where two passes with every behaviour give fewer.
     """
     states, n_scenarios = [], len(world.sets["validation"])
     for number in range(2 * n_scenarios * len(BEHAVIOURS)):
@@ -32,9 +32,8 @@ def heldout_states(world, whatif, actions, n, seed):
             state, action = step.state, 0
             values, legal = whatif.ac(state, actions), legal_of(world.catalogue, state, actions)
             best = best_of(values, legal)
-            nothing = values[0] if np.isfinite(values[0]) else np.inf
             # Not every one: decisions in a row are much alike.
-            if values[best] < nothing and rng.random() < 0.5:
+            if rng.random() < 0.5 and _improvable(world, whatif, state, values[best], values[0], shortlist):
                 states.append(state)
                 taken += 1
             draw = rng.random()
@@ -46,6 +45,14 @@ def heldout_states(world, whatif, actions, n, seed):
         if len(states) >= n:
             break
     return states[:n]
+
+
+def _improvable(world, whatif, state, best, nothing, shortlist):
+    nothing = nothing if np.isfinite(nothing) else np.inf
+    if best < nothing:
+        return True
+    legality = world.catalogue.legality(state.topo, state.cooldown_sub, True)
+    return bool(whatif.best(state, legality, shortlist)[1][0] < nothing)
 
 
 def rates(grid, whatif, textmap, client, states, settings, ranking, seed):

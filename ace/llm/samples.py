@@ -14,10 +14,14 @@ TIE = 0.005
 """Actions whose loading is this close to the best count as equally good; the label is the one most useful overall."""
 NO_BAD_CASE = 0.15
 """Share of prompts without a bad case, for the variant that does not show it."""
-TRIES = (0.5, 0.15, 0.13, 0.12, 0.1)
+TRIES = (0.4, 0.2, 0.15, 0.15, 0.1)
 """Probabilities of 0, 1, .. tries after the bad case."""
-TRY_TEMPERATURE = 0.03
-"""Tries are drawn with weight exp(-rho_max / this): rather good actions, as a model would propose."""
+TRY_TEMPERATURE, REFUTED = 0.02, 0.7
+"""Tries are drawn with weight exp(-rho_max / temperature): good actions, as a model would propose them. But a model is
+asked again because its tries did not help. So this share of tries is shown as if they had not: the outcome is made up,
+no better than the bad case. What is taught is to believe the verdict and name the next best, not to say it again."""
+NOT_UNDERSTOOD, ILLEGAL = 0.03, 0.2
+"""Shares of tries that failed so; illegal ones are drawn by worth, as a model would propose them."""
 FAILED = ("not understood , the last line is not an action", "not understood , an element is not at this substation")
 CRITIC_SHARE = 0.15
 """Share of g_LLM's samples."""
@@ -51,20 +55,21 @@ class Writer:
 
     def actor(self, number, rng):
         """One sample of f_LLM from the visit of this number."""
-        visit, tried, told = self.visits[number], [], []
+        visit, tried, told, bad = self.visits[number], [], [], 0
         if rng.random() >= NO_BAD_CASE:
             bad = 0 if rng.random() < 0.5 else int(rng.choice(np.flatnonzero(visit.legal)))
             told.append((self.names[bad], self._after(visit, bad)))
             tried.append(bad)
         for _ in range(int(rng.choice(len(TRIES), p=TRIES))):
             kind = rng.random()
-            if kind < 0.03:
+            if kind < NOT_UNDERSTOOD:
                 told.append(("answer", FAILED[int(rng.integers(len(FAILED)))]))
-            elif kind < 0.08 and not visit.legal.all():
-                told.append((self.names[int(rng.choice(np.flatnonzero(~visit.legal)))], "illegal"))
+            elif kind < NOT_UNDERSTOOD + ILLEGAL and self.worth[~visit.legal].sum() > 0:
+                weight = np.where(visit.legal, 0, self.worth)
+                told.append((self.names[int(rng.choice(len(weight), p=weight / weight.sum()))], "illegal"))
             else:
                 choice = self._try(visit, tried, rng)
-                told.append((self.names[choice], self._after(visit, choice)))
+                told.append((self.names[choice], self._verdict(visit, bad, choice, rng)))
                 tried.append(choice)
         prompt = self.textmap.actor_prompt(self.state_text[number], told)
         return prompt, self.answer(visit, self.label(visit, tried))
@@ -84,6 +89,12 @@ class Writer:
         place = "nothing" if choice == 0 else f"substation {self.textmap.catalogue.sub[self.corpus.actions[choice]]}"
         line = self.textmap.fullest_line(visit.state)
         return f"problem : {line}\nhelp : {place} , {self._after(visit, choice)}\naction : {self.names[choice]}"
+
+    def _verdict(self, visit, bad, choice, rng):
+        floor = visit.values[bad]
+        if rng.random() >= REFUTED or not np.isfinite(floor) or visit.values[choice] > floor:
+            return self._after(visit, choice)
+        return outcome(None if rng.random() < 0.1 else float(floor) + rng.exponential(0.03))
 
     def _try(self, visit, tried, rng):
         value = np.where(visit.legal & np.isfinite(visit.values), visit.values, np.inf)

@@ -1,0 +1,59 @@
+"""What several test files need: small worlds, and a workspace of its own with a trained tiny language model."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ace import config
+from ace.grid.environment import World
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def params():
+    return config.load(ROOT / "params.yaml")
+
+
+@pytest.fixture(scope="session")
+def small_world(params):
+    """14 substations, 178 actions, short and hard episodes."""
+    spec = params.environment("case14").model_copy(update={"horizon": 96, "thermal_factor": 0.7})
+    return World(spec, params.scenarios, params.settings("reconnect").operator)
+
+
+def small_params(change=None):
+    """The laptop's params.yaml cut down to a run of seconds on case14, as a dict."""
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["scale"], raw["seeds"] = "quick", [0]
+    raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"]}
+    raw["environments"]["case14"].update(horizon=96, thermal_factor=0.7)
+    raw["scenarios"].update(train=20, validation=2, test=3)
+    base = raw["base"]
+    base["train"].update(decisions=160, warmup=20, validate_every=60, batch_size=16)
+    base["refine"].update(every=8, minibatch=32, most=4, rounds=2, threshold=0.3)
+    base["shape"].update(start=0.2, every=1, threshold=0.2)
+    base["finetune"].update(every=3, samples=8)
+    base["buffers"].update(capacity_rl=400, capacity_llm=100)
+    if change:
+        change(raw)
+    return raw
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """make(change) -> folder: a workspace with params.yaml on case14."""
+
+    def make(change=None, name="ws"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "params.yaml").write_text(yaml.safe_dump(small_params(change)))
+        return folder
+
+    return make
+
+
+def copy_tree(source, target):
+    shutil.copytree(source, target, dirs_exist_ok=True)

@@ -1,0 +1,173 @@
+"""The co-evolution loop itself, with a language model that says what the test wants."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import small_params
+
+from ace import config
+from ace.coevolve import CoEvolution
+from ace.grid.fastworld import FastWorld
+from ace.grid.whatif import WhatIf
+from ace.llm.clients import Client
+from ace.llm.roles import PolicyActor, ValueCritic
+from ace.llm.text import TextMap
+from ace.rl.sac import SAC
+
+
+class Oracle(Client):
+    """Proposes the best of the whole catalogue, by looking into the state that the test hands it; judges everything + 2 K."""
+
+    def __init__(self, settings, textmap, whatif):
+        super().__init__(settings, "oracle")
+        self.textmap, self.whatif, self.states = textmap, whatif, {}
+
+    def _complete(self, prompts, seed):
+        return [self._critic(p) if "Decisions\n" in p else self._actor(p) for p in prompts]
+
+    def _actor(self, prompt):
+        state = self.states[prompt.split("State\n")[1].split("\nTried")[0]]
+        legal = self.textmap.catalogue.legality(state.topo, state.cooldown_sub, True)
+        return f"action : {self.textmap.action(int(self.whatif.best(state, legal, 40)[0][0]))}"
+
+    @staticmethod
+    def _critic(prompt):
+        lines = [line for line in prompt.split("Decisions\n")[1].splitlines() if line.endswith(" key")]
+        return "adjustments :\n" + "\n".join(f"decision {line.split()[1]} : + 2 K" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def settings():
+    raw = small_params()
+    return config._validate(config.Params, raw, "").settings("ace")
+
+
+def make(world, settings, actor=True, critic=True, tuned=None, seed=0):
+    fast = FastWorld(world)
+    whatif, textmap = WhatIf(world), TextMap(world)
+    oracle = Oracle(settings.llm, textmap, WhatIf(world))
+    remember = textmap.state
+    textmap.state = lambda state: oracle.states.setdefault(remember(state), state) and remember(state)
+    return CoEvolution(
+        fast, SAC(world.catalogue, world.features.n, settings.sac, seed), settings, seed, lambda: (0.5, 0.1),
+        actor=PolicyActor(oracle, textmap, whatif, settings.refine) if actor else None,
+        critic=ValueCritic(oracle, textmap, settings.shape) if critic else None,
+        tuner=(lambda samples: tuned.append(samples) or {"loss": 0.0}) if tuned is not None else None,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(small_world, settings):
+    tuned = []
+    loop = make(small_world, settings, tuned=tuned)
+    return loop, list(loop.run()), tuned
+
+
+def test_only_validated_improvements_enter_d_llm(finished, small_world, settings):
+    loop, _, _ = finished
+    d = loop.d_llm
+    assert loop.count["refined"] == d.next_uid > 5
+    gain = d.gain()
+    assert (gain > settings.refine.margin).all()
+    for i in range(len(d)):
+        assert small_world.catalogue.is_legal(d.columns["legal"][i], int(d.columns["action"][i]))
+
+
+def test_bad_cases_are_below_the_threshold_and_refined_once(finished, settings):
+    loop, _, _ = finished
+    c = loop.d_rl.columns
+    refined = np.flatnonzero(c["refined"])
+    assert 0 < len(refined) <= loop.count["refine_tried"]
+    assert (c["r_step"][refined] < settings.refine.threshold).all() and c["is_decision"][refined].all()
+
+
+def test_refined_transition_is_one_simulated_step(finished, settings):
+    loop, _, _ = finished
+    c, gamma = loop.d_llm.columns, settings.sac.gamma
+    done = c["discount"][: len(loop.d_llm)] == 0
+    reward, r = c["reward"][: len(loop.d_llm)], c["r_refined"][: len(loop.d_llm)]
+    np.testing.assert_allclose(reward[~done], (1 - gamma) * r[~done], rtol=1e-5)
+    np.testing.assert_allclose(c["discount"][: len(loop.d_llm)][~done], gamma, rtol=1e-6)
+
+
+def test_returns_of_decisions():
+    class Loop:
+        settings = type("S", (), {"sac": type("G", (), {"gamma": 0.9})})
+
+    value, discount = CoEvolution._return(Loop, [1.0, 0.5], False)
+    assert value == pytest.approx(0.1 * (1.0 + 0.9 * 0.5)) and discount == pytest.approx(0.81)
+    # A blackout at the second step: reward -1 there and for ever, so that the whole sum is bounded by [-1, 1].
+    value, discount = CoEvolution._return(Loop, [1.0, -1.0], True)
+    assert value == pytest.approx(0.1 * (1.0 - 0.9) - 0.81) and discount == 0.0
+    value, _ = CoEvolution._return(Loop, [-1.0], True)
+    assert value == pytest.approx(-1.0)
+
+
+def test_g_llm_moves_rewards_by_2k_late_and_only_of_key_decisions(small_world, settings):
+    shaped, plain = make(small_world, settings), make(small_world, settings, critic=False)
+    start = settings.shape.start * settings.train.decisions
+    for loop in (shaped, plain):
+        loop._learn = lambda: None  # the same random policy in both, so that their transitions are the same
+        loop._refine = lambda: iter(())
+        for event in loop.run():
+            if loop is shaped and event.kind == "episode" and loop.count["decisions"] < start:
+                assert loop.count["shaped"] == 0
+    n = len(plain.d_rl)
+    moved = shaped.d_rl.columns["reward"][:n] - plain.d_rl.columns["reward"][:n]
+    changed = np.abs(moved) > 1e-6
+    assert shaped.count["shaped"] == changed.sum() > 0
+    np.testing.assert_allclose(moved[changed], 2 * settings.shape.K, atol=1e-5)
+    assert (np.abs(plain.d_rl.columns["r_step"][:n][changed]) > settings.shape.threshold).all()
+
+
+def test_lora_rounds_come_every_so_many_refinements_with_the_models_own_answers(finished, settings):
+    loop, events, tuned = finished
+    assert len(tuned) == loop.count["finetune_rounds"] == sum(e.kind == "finetune" for e in events) >= 1
+    assert len(tuned) <= loop.count["refined"] // settings.finetune.every
+    for prompt, reply in tuned[0]:
+        assert "Tried" in prompt and reply.startswith("action : ")
+    assert all(len(samples) == settings.finetune.samples for samples in tuned)
+
+
+def test_switches_switch(small_world, settings):
+    neither = make(small_world, settings, actor=False, critic=False)
+    list(neither.run())
+    assert not len(neither.d_llm) and not neither.count["refine_tried"] and not neither.count["shaped"]
+    assert not neither.bad_states and not neither.recent
+
+
+def test_validations_and_best_checkpoint(small_world, settings):
+    loop = make(small_world, settings, actor=False, critic=False)
+    scores = iter([(0.2, 0.0), (0.9, 0.1), (0.9, 0.0), (0.1, 0.0), (0.1, 0.0)])
+    kept = []
+    loop.validate = lambda: kept.append({k: v.copy() for k, v in loop.sac.deployed.weights.items()}) or next(scores)
+    rows = [e.row for e in loop.run() if e.kind == "validation"]
+    assert len(rows) == 3 and rows[-1]["decisions"] >= settings.train.decisions
+    assert loop.best == [0.9, 0.1]
+    for name, value in loop.best_policy.items():
+        np.testing.assert_array_equal(value, kept[1][name])
+
+
+def test_refinements_stop_at_the_limit(small_world, settings):
+    few = settings.model_copy(update={"refine": settings.refine.model_copy(update={"limit": 2})})
+    loop = make(small_world, few)
+    list(loop.run())
+    assert loop.count["refined"] == 2
+
+
+def test_state_goes_through_a_dict_in_mid_run(small_world, settings):
+    """Stop after some episodes, carry the state into a new loop: what follows is the same to the last bit."""
+    whole, first, second = (make(small_world, settings, critic=False) for _ in range(3))
+    list(whole.run())
+    for event in first.run():
+        if event.kind == "episode" and first.count["decisions"] > 60:
+            break
+    second.load_state_dict(first.state_dict())
+    list(second.run())
+    assert second.count == whole.count
+    for name, column in whole.d_rl.columns.items():
+        np.testing.assert_array_equal(column, second.d_rl.columns[name], err_msg=name)
+    for name, value in whole.sac.deployed.weights.items():
+        np.testing.assert_array_equal(value, second.sac.deployed.weights[name])
+    assert Counter(whole.count)["refined"] > 0

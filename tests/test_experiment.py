@@ -1,0 +1,200 @@
+"""A cell of the experiment end to end, on case14 with a tiny language model that was trained for it.
+
+Same seed, same bytes; another seed, other bytes; killed and resumed, the same bytes as not killed; and for whoever makes a
+mistake, one line.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pandas as pd
+import pytest
+from conftest import ROOT, copy_tree, small_params
+
+from ace import config, experiment
+from ace.grid.environment import World
+from ace.grid.whatif import WhatIf
+from ace.llm import corpus, training
+from ace.llm.clients import read_transcript
+from ace.llm.text import TextMap
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "ACE_JOBS": "1", "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory):
+    """results/language_model/case14 of a model of some 20,000 weights, trained on 120 states."""
+    folder = tmp_path_factory.mktemp("lm")
+    raw = small_params()
+    raw["language_model"].update(
+        scan=20, states=120, heldout_states=12, actions=12, shortlist=15, hidden=48, layers=1, heads=2, ffn=96, batch_size=16, steps=250
+    )
+    params = config._validate(config.Params, raw, "")
+    os.environ["ACE_JOBS"] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = corpus.build(params, "case14")
+        world = World(params.environment("case14"), params.scenarios, params.settings("ace").operator)
+        textmap = TextMap(world)
+        training.train(params, made, textmap, folder)
+        training.measure(params, "case14", made, world, WhatIf(world), textmap, folder)
+    return folder
+
+
+@pytest.fixture
+def equipped(workspace, language_model):
+    """workspace() with the language model in its place."""
+
+    def make(change=None, name="ws"):
+        folder = workspace(change, name)
+        copy_tree(language_model, folder / "results" / "language_model" / "case14")
+        return folder
+
+    return make
+
+
+def run(folder, variant, seeds=None, **more):
+    code = f"from ace.experiment import run_cell; run_cell('case14', {variant!r}, {seeds!r})"
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, **more)
+
+
+def files(folder, variant, seed=0):
+    place = folder / "results" / "runs" / "case14" / variant / f"seed={seed}"
+    return {p.name: p.read_bytes() for p in sorted(place.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory, language_model):
+    """An ACE run of seeds 0 and 1 that nobody disturbed."""
+    import yaml
+
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "params.yaml").write_text(yaml.safe_dump(small_params()))
+    copy_tree(language_model, folder / "results" / "language_model" / "case14")
+    done = run(folder, "ace", [0, 1])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_run_files_say_what_was_used(reference):
+    written = files(reference, "ace")
+    assert set(written) == {"episodes.csv", "training.csv", "manifest.json", "transcript.jsonl.gz"}
+    manifest = json.loads(written["manifest.json"])
+    place = reference / "results" / "runs" / "case14" / "ace" / "seed=0"
+    records = read_transcript(place / "transcript.jsonl.gz")[1:]
+    budget = manifest["budget"]
+    assert budget["train"]["llm_calls"] == len(records) > 0
+    assert {r["role"] for r in records} == {"actor", "critic"}
+    validated = sum("reward" in (r["verdict"] or "") for r in records)
+    # Each validated proposal is one power flow, and so is each bad case's original action.
+    assert budget["train"]["simulator_calls"] == validated + manifest["refine_tried"]
+    assert budget["test"]["llm_calls"] == budget["test"]["simulator_calls"] == 0
+    assert budget["corpus"]["simulator_calls"] > 0 and budget["corpus"]["env_steps"] > 0
+    episodes, curve = pd.read_csv(place / "episodes.csv"), pd.read_csv(place / "training.csv")
+    assert len(episodes) == 3 and episodes["survival"].between(0, 1).all()
+    assert curve["decisions"].is_monotonic_increasing and curve["decisions"].iloc[-1] >= 160
+    assert manifest["best_validation"]["survival"] == pytest.approx(curve["survival"].max(), abs=1e-5)
+    provenance = json.loads((reference / "results/provenance/case14/ace/seed=0.json").read_text())
+    assert provenance["wall_s"]["train"] > 0 and "commit" in provenance
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
+    folder = equipped()
+    assert run(folder, "ace", [0]).returncode == 0
+    assert files(folder, "ace") == files(reference, "ace")
+    assert files(reference, "ace", 0)["training.csv"] != files(reference, "ace", 1)["training.csv"]
+
+
+def test_killed_and_resumed_ends_with_the_same_bytes(reference, equipped):
+    folder = equipped()
+    code = (
+        "from ace import experiment; experiment.CHECKPOINT_EVERY_S = 0.0\n"
+        "experiment.run_seed('case14', 'ace', 0, __import__('pathlib').Path('.').resolve(), 'results')"
+    )
+    state = folder / "checkpoints" / "results" / "case14" / "ace" / "seed=0" / "state.pt"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE)
+    progress = state.with_name("progress")
+    deadline = time.monotonic() + 120
+    while not (progress.exists() and progress.read_text() and int(progress.read_text().split()[0]) >= 60):
+        assert process.poll() is None and time.monotonic() < deadline, process.stderr.read().decode()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert state.exists() and not (folder / "results" / "runs").exists()
+    done = run(folder, "ace", [0])
+    assert done.returncode == 0 and "starting anew" not in done.stdout + done.stderr
+    assert files(folder, "ace") == files(reference, "ace")
+    assert not state.exists(), "a finished cell must not be continued by the next run"
+
+
+def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):
+    folder = equipped(lambda p: p["base"]["sac"].update(lr=0.002))
+    scratch = folder / "checkpoints" / "results" / "case14" / "sac" / "seed=0"
+    scratch.mkdir(parents=True)
+    params = config.load(folder / "params.yaml")
+    other = config._validate(config.Params, small_params(), "")
+    stale = experiment.Run(other, other.settings("sac"), "case14", 0, folder, scratch)
+    stale._save()
+    done = run(folder, "sac", [0])
+    assert done.returncode == 0 and "starting anew" in done.stdout
+    assert params.settings("sac") != other.settings("sac")
+
+
+def test_baselines_run_once_and_are_charged_for_their_simulations(workspace):
+    folder = workspace()
+    for variant in ("reconnect", "greedy"):
+        done = run(folder, variant)
+        assert done.returncode == 0, done.stderr
+        assert set(files(folder, variant)) == {"episodes.csv", "manifest.json"}
+    budgets = [json.loads(files(folder, v)["manifest.json"])["budget"]["test"] for v in ("reconnect", "greedy")]
+    assert budgets[0]["simulator_calls"] == 0 < budgets[1]["simulator_calls"]
+    hashes = {json.loads(files(folder, v)["manifest.json"])["test_hash"] for v in ("reconnect", "greedy")}
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "change", "words"),
+    [
+        (("nowhere", "sac"), None, ["'nowhere'", "not in params.yaml"]),
+        (("case14", "scc"), None, ["'scc'", "did you mean 'sac'"]),
+        (("case14", "ace"), None, ["language model", "missing"]),
+        (("case14", "sac"), lambda p: p["base"]["refine"].update(threshold=-2), ["base.refine.threshold = -2"]),
+        (("case14", "ace"), lambda p: p["base"]["llm"].update(client="replay", path="none.gz"), ["none.gz"]),
+        (("case14", "ace"), lambda p: p["base"]["llm"].update(client="checkpoint", path="no/such"), ["no/such"]),
+    ],
+)
+def test_mistakes_end_in_one_line_before_any_work(workspace, monkeypatch, call, change, words):
+    monkeypatch.chdir(workspace(change))
+    with pytest.raises(config.ConfigError) as error:
+        experiment.run_cell(*call)
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_replay_of_a_transcript_gives_the_bytes_of_the_recorded_run(reference, equipped):
+    """ace without LoRA, because a recording has no weights to tune."""
+
+    def change(p):
+        p["base"]["finetune"]["enabled"] = False
+
+    recorded = equipped(change, "recorded")
+    assert run(recorded, "ace", [0]).returncode == 0
+
+    def replayed(p):
+        change(p)
+        p["base"]["llm"].update(client="replay", path="recorded.gz")
+
+    folder = equipped(replayed, "replayed")
+    transcript = recorded / "results/runs/case14/ace/seed=0/transcript.jsonl.gz"
+    shutil.copy(transcript, folder / "recorded.gz")
+    done = run(folder, "ace", [0])
+    assert done.returncode == 0, done.stderr
+    for name in ("episodes.csv", "training.csv", "transcript.jsonl.gz"):
+        assert files(folder, "ace")[name] == files(recorded, "ace")[name], name
