@@ -78,7 +78,9 @@ class CoEvolution:
             if self.critic:
                 lost = step.blackout and len(step.rewards) == 1
                 key = self.critic.is_key(step.rewards[0])
-                episode.append((uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max, key)))
+                episode.append(
+                    (uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max, key))
+                )
             self.count["decisions"] += 1
             self.recent["acted"].append(action != 0)
             self._learn()
@@ -148,7 +150,9 @@ class CoEvolution:
             if found is not None and found.improved:
                 self._keep(case, found)
         if self.tuner and self.count["refined"] // self.settings.finetune.every > rounds_before:
-            drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.llm_rng, self.settings.buffers.tau))
+            drawn = self.d_llm.uids(
+                self.d_llm.sample(self.settings.finetune.samples, self.llm_rng, self.settings.buffers.tau)
+            )
             self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
             info = self.tuner([self.answers[int(uid)] for uid in drawn])
             self.count["finetune_rounds"] += 1
@@ -209,7 +213,7 @@ class CoEvolution:
         self.d_rl.load_state_dict(saved["d_rl"])
         self.d_llm.load_state_dict(saved["d_llm"])
         self.bad_states = {}
-        for i, (uid, action) in enumerate(zip(saved["bad_uids"], saved["bad_actions"])):
+        for i, (uid, action) in enumerate(zip(saved["bad_uids"], saved["bad_actions"], strict=True)):
             columns = {name: values[i] for name, values in saved["bad_states"].items()}
             columns["scenario"], columns["t"] = int(columns["scenario"]), int(columns["t"])
             self.bad_states[uid] = (GridState(**columns), action)

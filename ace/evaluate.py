@@ -66,12 +66,12 @@ def play(world, agent, split, indices):
             rewards += step.rewards
             decisions += 1
             acted += action != 0
-        after = (agent.simulator_calls, agent.dc_calls, agent.llm_calls)
+        calls = (agent.simulator_calls - before[0], agent.dc_calls - before[1], agent.llm_calls - before[2])
         # A step that ends in the blackout was not survived.
         survived = world.t - int(step.blackout)
         yield EpisodeResult(
             split, index, world.spec.horizon, survived, survived / world.spec.horizon, float(np.sum(rewards)),
-            float(np.mean(rewards)) if rewards else 0.0, decisions, acted, *(int(b - a) for a, b in zip(before, after)), seconds,
+            float(np.mean(rewards)) if rewards else 0.0, decisions, acted, *calls, seconds,
         )  # fmt: skip
 
 
@@ -83,7 +83,12 @@ class GridAgent(BaseAgent):
 
     def __init__(self, action_space, world, agent):
         super().__init__(action_space)
-        self.catalogue, self.features, self.operator, self.agent = world.catalogue, world.features, world.operator, agent
+        self.catalogue, self.features, self.operator, self.agent = (
+            world.catalogue,
+            world.features,
+            world.operator,
+            agent,
+        )
 
     def act(self, observation, reward, done=False):
         state = GridState.from_observation(observation)

@@ -161,9 +161,16 @@ class Run:
         else:
             ac, dc = self.test_calls
             calls = self.team.recorder.calls if self.team else 0
-            train = {"simulator_calls": ac, "dc_calls": dc, "llm_calls": calls, "env_steps": self.learner.count["env_steps"]}
+            train = {
+                "simulator_calls": ac,
+                "dc_calls": dc,
+                "llm_calls": calls,
+                "env_steps": self.learner.count["env_steps"],
+            }
         corpus = self.team.pretraining if self.team else {}
-        test = {name: sum(getattr(e, name) for e in self.episodes) for name in ("simulator_calls", "dc_calls", "llm_calls")}
+        test = {
+            name: sum(getattr(e, name) for e in self.episodes) for name in ("simulator_calls", "dc_calls", "llm_calls")
+        }
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
         return {
             "train": train,
@@ -236,7 +243,11 @@ class _Progress:
         self.thread.join()
 
     def _watch(self):
-        with tqdm(total=100, desc=self.title, bar_format="{desc} {percentage:3.0f} % |{bar}| {elapsed} so far, {remaining} to go") as bar:
+        with tqdm(
+            total=100,
+            desc=self.title,
+            bar_format="{desc} {percentage:3.0f} % |{bar}| {elapsed} so far, {remaining} to go",
+        ) as bar:
             while True:
                 finished = self.stop.wait(1.0)
                 bar.n = 100 if finished else int(100 * np.mean([_share(file) for file in self.files]))

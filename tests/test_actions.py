@@ -16,7 +16,7 @@ def grid(request):
 
 def test_catalogue_is_exactly_grid2ops_unitary_set(grid):
     env, catalogue = grid
-    ours = set(zip(catalogue.sub[1:].tolist(), catalogue.code[1:].tolist()))
+    ours = set(zip(catalogue.sub[1:].tolist(), catalogue.code[1:].tolist(), strict=True))
     theirs = set()
     for action in env.action_space.get_all_unitary_topologies_set(env.action_space):
         sub = int(catalogue.sub_of_element[np.flatnonzero(action.set_bus)[0]])

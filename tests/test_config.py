@@ -23,8 +23,14 @@ def altered(tmp_path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda p: p["base"]["refine"].update(treshold=0.1), ["base.refine.treshold", "no such parameter", "'threshold'"]),
-        (lambda p: p["base"]["shape"].update(threshold=-0.5), ["base.shape.threshold = -0.5", "greater than or equal to 0"]),
+        (
+            lambda p: p["base"]["refine"].update(treshold=0.1),
+            ["base.refine.treshold", "no such parameter", "'threshold'"],
+        ),
+        (
+            lambda p: p["base"]["shape"].update(threshold=-0.5),
+            ["base.shape.threshold = -0.5", "greater than or equal to 0"],
+        ),
         (lambda p: p["base"]["refine"].update(rounds=6), ["base.refine.rounds = 6", "less than or equal to 5"]),
         (lambda p: p["base"]["sac"].update(lr="1e-3"), ["base.sac.lr = '1e-3'", "number"]),
         (lambda p: p["base"]["sac"].pop("gamma"), ["base.sac.gamma", "missing"]),

@@ -20,14 +20,20 @@ def world():
 
 
 def test_splits_share_no_source_day(world):
-    days = {split: {d for i in range(10) for d in world.sets[split][i].days} for split in ("train", "validation", "test")}
-    assert not days["train"] & days["test"] and not days["train"] & days["validation"] and not days["validation"] & days["test"]
+    days = {
+        split: {d for i in range(10) for d in world.sets[split][i].days} for split in ("train", "validation", "test")
+    }
+    assert (
+        not days["train"] & days["test"]
+        and not days["train"] & days["validation"]
+        and not days["validation"] & days["test"]
+    )
     assert all(days.values())
 
 
 def test_a_scenario_is_the_same_every_time_and_unlike_the_others(world):
     first, again, other = world.sets["test"][0], world.sets["test"][0], world.sets["test"][1]
-    for a, b, c in zip(first.arrays, again.arrays, other.arrays):
+    for a, b in zip(first.arrays, again.arrays, strict=True):
         assert a.tobytes() == b.tobytes()
     assert first.load_p.tobytes() != other.load_p.tobytes()
 

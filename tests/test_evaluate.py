@@ -49,7 +49,11 @@ def test_deployed_policy_asks_nobody_and_repeats_itself(small_world, policy):
 def test_fast_and_slow_world_score_alike(small_world, policy):
     slow, fast = (list(evaluate.play(w, policy, "test", range(5))) for w in (small_world, FastWorld(small_world)))
     for a, b in zip(slow, fast, strict=True):
-        assert (a.survived_steps, a.decisions, a.topology_actions) == (b.survived_steps, b.decisions, b.topology_actions)
+        assert (a.survived_steps, a.decisions, a.topology_actions) == (
+            b.survived_steps,
+            b.decisions,
+            b.topology_actions,
+        )
         assert a.reward == pytest.approx(b.reward, abs=0.05)
 
 
@@ -65,7 +69,10 @@ def test_greedy_beats_doing_nothing_and_is_charged_for_it(small_world):
 def test_without_reconnection_do_nothing_is_another_baseline(params):
     operators = [params.settings(name).operator for name in ("do_nothing", "reconnect")]
     assert [o.reconnect for o in operators] == [False, True]
-    worlds = [World(params.environment("neurips2020").model_copy(update={"horizon": 400}), params.scenarios, o) for o in operators]
+    worlds = [
+        World(params.environment("neurips2020").model_copy(update={"horizon": 400}), params.scenarios, o)
+        for o in operators
+    ]
     ends = [[r.survived_steps for r in evaluate.play(w, baselines.DoNothing(), "train", range(3))] for w in worlds]
     assert ends[0] != ends[1]
 
@@ -80,5 +87,5 @@ def test_policy_runs_under_grid2ops_own_runner(small_world, policy, params, tmp_
         env.set_thermal_limit(env.get_thermal_limit() * 0.7)
         agent = evaluate.GridAgent(env.action_space, small_world, loaded)
         runner = Runner(**env.get_params_for_runner(), agentClass=None, agentInstance=agent)
-        (_, _, _, steps, horizon, data), *_ = runner.run(nb_episode=1, max_iter=150, add_detailed_output=True)
+        (_, _, _, steps, horizon, _), *_ = runner.run(nb_episode=1, max_iter=150, add_detailed_output=True)
     assert 0 < steps <= horizon == 150

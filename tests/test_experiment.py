@@ -33,7 +33,17 @@ def language_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm")
     raw = small_params()
     raw["language_model"].update(
-        scan=20, states=120, heldout_states=12, actions=12, shortlist=15, hidden=48, layers=1, heads=2, ffn=96, batch_size=16, steps=250
+        scan=20,
+        states=120,
+        heldout_states=12,
+        actions=12,
+        shortlist=15,
+        hidden=48,
+        layers=1,
+        heads=2,
+        ffn=96,
+        batch_size=16,
+        steps=250,
     )
     params = config._validate(config.Params, raw, "")
     os.environ["ACE_JOBS"] = "1"
@@ -61,7 +71,9 @@ def equipped(workspace, language_model):
 
 def run(folder, variant, seeds=None, **more):
     code = f"from ace.experiment import run_cell; run_cell('case14', {variant!r}, {seeds!r})"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, **more)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, **more
+    )
 
 
 def files(folder, variant, seed=0):

@@ -4,6 +4,9 @@ import contextlib
 import copy
 import http.server
 import json
+import os
+import pickle
+import re
 import threading
 import time
 from types import SimpleNamespace
@@ -18,8 +21,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from ace import config
 from ace.grid.actions import Catalogue
-from ace.llm import clients, corpus, embedded, rates, samples
-from ace.llm.roles import WINDOW, BadCase, PolicyActor, ValueCritic
+from ace.grid.environment import World
+from ace.grid.whatif import WhatIf
+from ace.llm import clients, corpus, embedded, rates, samples, training
+from ace.llm.roles import BadCase, PolicyActor, ValueCritic
 from ace.llm.text import Decision, Parsed, TextMap, adjustment
 from tests.test_text import state_of
 
@@ -470,15 +475,20 @@ SHAPE = config.Shape(enabled=True, start=0.5, every=1, threshold=0.5, K=0.4)
 
 
 def test_critic_adjusts_key_decisions_by_multiples_of_k(textmap):
+    rewards = [0.1, -0.9, 0.0, 0.7, 0.2, 0.2, 0.0, -1.0]
     state = state_of(textmap)
-    rewards = [0.1, -0.9, 0.0, 0.7] + [0.2] * WINDOW + [0.0] * (WINDOW - 4) + [-1.0]
-    client = Scripted([f"adjustments :\n{adjustment(2, -2)}\n{adjustment(4, 1)}", f"adjustments :\n{adjustment(1, 2)}"])
+    # Numbers are those within the stretch that is shown: two decisions before the key one, three after it.
+    client = Scripted([f"adjustments :\n{adjustment(n, k)}" for n, k in ((2, -2), (3, 1), (3, 2))])
     critic = ValueCritic(client, textmap, SHAPE)
     episode = [Decision(state, 0, r, 1.0, critic.is_key(r)) for r in rewards]
-    assert critic.shape(episode, seed=0) == {1: -0.8, 3: 0.4, 2 * WINDOW: 0.8}
-    assert len(client.prompts) == 2  # the window without a key decision is not asked about
-    assert critic.counts == {"prompts": 2, "adjusted": 3}
-    assert [r["parse"] for r in critic.recorder.records] == ["2:-2 4:+1", "1:+2"]
+    assert critic.shape(episode, seed=0) == {1: -0.8, 3: 0.4, 7: 0.8}
+    assert client.sizes == [3]
+    shown = [[line[-4:] for line in p.split("\n") if re.match(r"decision \d+ : line", line)] for p in client.prompts]
+    assert shown == [["+0.1", "-0.9", "+0.0", "+0.7", "+0.2"], ["-0.9", "+0.0", "+0.7", "+0.2", "+0.2", "+0.0"],
+                     ["+0.2", "+0.0", "-1.0"]]  # fmt: skip
+    assert client.prompts[2].endswith("reward -1.0\ndecision 3\nAnswer")
+    assert critic.counts == {"prompts": 3, "adjusted": 3}
+    assert [r["parse"] for r in critic.recorder.records] == ["-2 K", "+1 K", "+2 K"]
 
 
 @pytest.mark.parametrize("reply", ["", "adjustments :\ndecision 1 : + 5 K", "adjustments :\ndecision 2 : + K", "+ 2 K"])
@@ -534,8 +544,8 @@ def test_written_samples_parse_and_fit_the_roles(textmap):
     pairs = writer.draw(200, seed=0)
     assert pairs == writer.draw(200, seed=0) != writer.draw(200, seed=1)
     critic = [(p, r) for p, r in pairs if "\nDecisions\n" in p]
-    assert 20 <= len(critic) <= 30
-    assert all(isinstance(textmap.parse_critic(r, set(range(1, 6))), Parsed) for _, r in critic)
+    assert len(critic) == 40
+    assert all(isinstance(textmap.parse_critic(r, {1, 2, 3}), Parsed) for _, r in critic)
     assert all(isinstance(textmap.parse_action(r), Parsed) for p, r in pairs if "\nTried\n" in p)
     none = [p for p, _ in pairs if "Tried\nnone\n" in p]
     assert 5 < len(none) < 40
@@ -563,3 +573,79 @@ def test_rates_of_a_model_that_says_nothing(textmap):
     whatif, states = FakeWhatIf(textmap, {0: -0.3}), [state_of(textmap)] * 3
     table, _ = rates.rates("case14", whatif, textmap, Scripted(lambda prompt: "?"), states, REFINE, [7], seed=0)
     assert (table["value"] == 0).all()
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """params.yaml at the smallest scale, on case14."""
+    params = config.load()
+    small = params.language_model.model_copy(
+        update={"scan": 6, "states": 30, "heldout_states": 5, "actions": 5, "shortlist": 12, "hidden": 16, "layers": 1,
+                "heads": 2, "ffn": 16, "batch_size": 4, "steps": 3}
+    )  # fmt: skip
+    return params.model_copy(update={"language_model": small})
+
+
+@pytest.fixture(scope="module")
+def built(tiny):
+    before = os.environ.get("ACE_JOBS")
+    os.environ["ACE_JOBS"] = "1"
+    try:
+        return corpus.build(tiny, "case14")
+    finally:
+        os.environ.pop("ACE_JOBS") if before is None else os.environ.__setitem__("ACE_JOBS", before)
+
+
+@pytest.fixture(scope="module")
+def world(tiny):
+    return World(tiny.environment("case14"), tiny.scenarios, tiny.settings("ace").operator)
+
+
+def test_corpus_holds_states_of_danger_and_what_the_simulator_says_of_them(tiny, built, world):
+    made = built
+    assert made.actions[0] == 0
+    assert len(set(made.actions.tolist())) == len(made.actions) <= 5
+    assert len(made.visits) >= 30
+    whatif = WhatIf(world)
+    for visit in made.visits[:10]:
+        assert visit.state.rho_max > world.operator.danger
+        assert visit.action in made.actions
+        assert visit.legal[list(made.actions).index(visit.action)]
+        assert np.allclose(visit.values, whatif.ac(visit.state, made.actions), atol=1e-4, equal_nan=True)
+    assert made.budget["simulator_calls"] > len(made.visits) * len(made.actions)
+    assert made.budget["env_steps"] > made.budget["episodes"] > 0
+    # A process that has done other work before makes the same of an episode.
+    place = corpus._place(tiny, "case14")
+    again = [corpus._label_episode(place, i, tiny.language_model.seed, made.actions)[0] for i in (3, 2, 1, 0)]
+    assert pickle.dumps(next(e for e in reversed(again) if e)) == pickle.dumps(made.episodes[0])
+
+
+def test_player_plays_as_grid2op_does(world):
+    """The same scenario, nothing done: the corpus's player and the world itself meet the same states of danger."""
+    decisions = corpus.Player(world).play(0, lambda state: 0, np.random.default_rng(0), most=8)
+    step = world.reset("train", 0)
+    for state, _, rho_after, reward in decisions:
+        assert state.t == step.state.t
+        assert np.allclose(state.rho, step.state.rho, atol=1e-4)
+        assert np.array_equal(state.overflow, step.state.overflow)
+        step = world.step(0)
+        assert rho_after == pytest.approx(step.first.rho_max, abs=1e-4)
+        assert reward == pytest.approx(step.rewards[0], abs=1e-3)
+
+
+def test_training_writes_the_same_files_twice(tmp_path, tiny, built, world):
+    textmap, whatif = TextMap(world), WhatIf(world)
+    for name in ("a", "b"):
+        training.train(tiny, built, textmap, tmp_path / name)
+        table, records = training.measure(tiny, "case14", built, world, whatif, textmap, tmp_path / name)
+    names = {f.name for f in (tmp_path / "a").iterdir()}
+    assert names == {
+        "model.safetensors", "config.json", "tokenizer.json", "training_curve.csv", "rates.csv", "card.json",
+    }  # fmt: skip
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+    card = json.loads((tmp_path / "a" / "card.json").read_text())
+    assert card["budget"] == built.budget
+    assert (card["corpus"]["split"], card["measuring"]["split"]) == ("train", "validation")
+    assert not any("second" in key or "wall" in key for key in json.dumps(card).split('"'))
+    assert set(table["n_states"]) == {card["measuring"]["states"]}
+    assert len(records) >= card["measuring"]["states"]

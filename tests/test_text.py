@@ -202,13 +202,14 @@ def test_percentages_and_outcomes():
     assert (outcome(None), outcome(0.955)) == ("blackout", "96 %")
 
 
-def test_trajectory_text_marks_key_decisions(case14):
+def test_trajectory_text_and_its_key_decision(case14):
     state = state_of(case14, np.r_[1.2, np.full(case14.catalogue.n_line - 1, 0.1)])
-    text = case14.trajectory([Decision(state, 0, -0.04, 1.01, False), Decision(state, 5, -1.0, None, True)])
-    assert text == (
-        f"decision 1 : {case14.line[0]} 120 % : do nothing : 101 % : reward -0.0\n"
-        f"decision 2 : {case14.line[0]} 120 % : {case14.action(5)} : blackout : reward -1.0 key"
-    )
+    decisions = [Decision(state, 0, -0.04, 1.01, False), Decision(state, 5, -1.0, None, True)]
+    first = f"{case14.line[0]} 120 % : do nothing : 101 % : reward -0.0"
+    second = f"{case14.line[0]} 120 % : {case14.action(5)} : blackout : reward -1.0"
+    trajectory = f"decision 1 : {first}\ndecision 2 : {second}"
+    assert case14.trajectory(decisions) == trajectory
+    assert case14.critic_prompt(decisions, 2).endswith(f"Decisions\n{trajectory}\nKey\n{second}\ndecision 2\nAnswer")
 
 
 def test_prompts_hold_their_fields(case14):

@@ -33,7 +33,9 @@ class Catalogue:
         """grid: a Grid2Op environment, observation or their class (its grid description is read, nothing is kept)."""
         cls = grid if isinstance(grid, type) else type(grid)
         if cls.n_busbar_per_sub != 2:
-            raise ValueError(f"the catalogue is made for 2 bus bars per substation, this grid has {cls.n_busbar_per_sub}")
+            raise ValueError(
+                f"the catalogue is made for 2 bus bars per substation, this grid has {cls.n_busbar_per_sub}"
+            )
         self.dim_topo, self.n_sub, self.n_line = int(cls.dim_topo), int(cls.n_sub), int(cls.n_line)
         n_elements = np.asarray(cls.sub_info, dtype=int)
         start = np.concatenate([[0], np.cumsum(n_elements)])

@@ -33,5 +33,9 @@ def _split(scenarios):
         "scenarios": len(scenarios),
         "source_days": scenarios.days.tolist(),
         "hash": scenarios.hash(),
-        "load_mw": {"mean": round(float(load.mean()), 1), "min": round(float(load.min()), 1), "max": round(float(load.max()), 1)},
+        "load_mw": {
+            "mean": round(float(load.mean()), 1),
+            "min": round(float(load.min()), 1),
+            "max": round(float(load.max()), 1),
+        },
     }

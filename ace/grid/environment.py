@@ -75,8 +75,9 @@ def step_reward(rho, done):
     """
     if done:
         return -1.0
-    margin = 5 * (1 - float(rho.max())) - 0.5 * float(np.maximum(rho - 1, 0).sum())
-    return min(max(margin, -1.0), 1.0)
+    rho_max = float(rho.max())
+    overloads = float(np.maximum(rho - 1, 0).sum()) if rho_max > 1 else 0.0
+    return min(max(5 * (1 - rho_max) - 0.5 * overloads, -1.0), 1.0)
 
 
 class Operator:
@@ -94,7 +95,10 @@ class Operator:
 
     def asks(self, state):
         """Whether the agent decides here: danger, and no reconnection that goes first."""
-        return bool(state.rho.max() > self.danger) and self.reconnection(state) is None
+        return self.in_danger(state) and self.reconnection(state) is None
+
+    def in_danger(self, state):
+        return bool(state.rho.max() > self.danger)
 
 
 class Features:
@@ -197,17 +201,20 @@ class World:
         return self._until_asked(rewards, self.state)
 
     def _until_asked(self, rewards, first):
-        while not self._done and not self.operator.asks(self.state):
-            rewards.append(self._advance(0, self.operator.reconnection(self.state)))
+        while not self._done:
+            line = self.operator.reconnection(self.state)
+            if line is None and self.operator.in_danger(self.state):
+                break
+            rewards.append(self._advance(0, line))
         return Step(rewards, first or self.state, self.state, self.blackout, self._done)
 
     def _advance(self, action, line):
         """One step with a catalogue action, or a line to put back, or neither; returns the step's reward."""
-        self.state, self.blackout = self._next_state(action, line)
+        self.state, reward, self.blackout = self._next_state(action, line)
         self.t += 1
         self.env_steps += 1
         self._done = self.blackout or self.t >= self.spec.horizon
-        return step_reward(self.state.rho, self.blackout)
+        return reward
 
     def _first_state(self, seed):
         data, s = self.env.chronics_handler.real_data, self.scenario
@@ -227,7 +234,8 @@ class World:
         obs, _, blackout, info = self.env.step(grid_action)
         if info["is_illegal"] or info["is_ambiguous"]:
             raise RuntimeError(f"Grid2Op refused action {action} at step {self.t}: {info['exception']}")
-        return GridState.from_observation(obs, self.scenario, self.t + 1), bool(blackout)
+        state = GridState.from_observation(obs, self.scenario, self.t + 1)
+        return state, step_reward(state.rho, bool(blackout)), bool(blackout)
 
 
 def _npy(scenario):

@@ -4,21 +4,32 @@ For training where no opponent acts. It agrees with Grid2Op step by step (tests/
 reported is still played on Grid2Op itself.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ace.grid.environment import GridState, World
 from ace.grid.whatif import WhatIf
 
+ATTACK_EVERY, ATTACK_STEPS = 288, 48
+"""The opponent, imitated: about once a day one of its lines is lost for four hours."""
+
 
 class FastWorld(World):
-    """World whose steps are computed by the what-if engine with the true injections of the step."""
+    """World whose steps are computed by the what-if engine with the true injections of the step.
 
-    def __init__(self, world):
+    attack_rng: a generator, or None. With one, an opponent is imitated (random lines of its list at random times), which is
+    good enough to meet states of danger for a corpus; Grid2Op's own opponent chooses by load and has a budget.
+    """
+
+    def __init__(self, world, attack_rng=None):
         """world: a World, whose scenarios, catalogue and features are shared; its episodes are not touched."""
-        if world.spec.opponent:
-            raise ValueError("the fast world knows no opponent: train on World")
+        if world.spec.opponent and attack_rng is None:
+            raise ValueError("the fast world does not know Grid2Op's opponent: train on World")
         vars(self).update(vars(world))
         self.env_steps, self._done = 0, True
+        self.attack_rng = attack_rng
+        self._targets = [int(line) for line in self.env._opponent._lines_ids] if self.spec.opponent else []
         self._engine = WhatIf(self)
 
     def _first_state(self, seed):
@@ -36,12 +47,26 @@ class FastWorld(World):
 
     def _next_state(self, action, line):
         t = self.t + 1
+        state = self._attacked() if self._targets else self.state
         outcome = self._engine.advance(
-            self.state, action, *self._injections(t), reconnect=line, last_bus=self._last_bus, ahead=self._forecast(t)
+            state, action, *self._injections(t), reconnect=line, last_bus=self._last_bus, ahead=self._forecast(t)
         )
-        topo = outcome.next_state.topo
-        self._last_bus = np.where(topo > 0, topo, self._last_bus)
-        return outcome.next_state, outcome.done
+        if action or line is not None:
+            topo = outcome.next_state.topo
+            self._last_bus = np.where(topo > 0, topo, self._last_bus)
+        return outcome.next_state, outcome.reward, outcome.done
+
+    def _attacked(self):
+        """The present state, at times with one of the opponent's lines lost."""
+        if self.attack_rng.random() >= 1 / ATTACK_EVERY:
+            return self.state
+        line = int(self.attack_rng.choice(self._targets))
+        if not self.state.line_status[line]:
+            return self.state
+        topo, status, cooldown = (a.copy() for a in (self.state.topo, self.state.line_status, self.state.cooldown_line))
+        topo[[self.catalogue.line_or_pos[line], self.catalogue.line_ex_pos[line]]] = -1
+        status[line], cooldown[line] = False, ATTACK_STEPS
+        return replace(self.state, topo=topo, line_status=status, cooldown_line=cooldown)
 
     def _injections(self, t):
         s = self.scenario

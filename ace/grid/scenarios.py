@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.signal import lfilter
 
 DAY = 288  # steps of 5 minutes
 FADE = 12  # steps of cross-fade at midnight
@@ -65,7 +66,9 @@ def read_source(env):
                 values = np.tile(obs.gen_v, (len(data.load_p), 1))
             rows.append(np.asarray(values, dtype=float)[1 : 1 + days * DAY].reshape(days, DAY, -1))
     arrays = [np.concatenate(parts[name]) for name in ("load_p", "load_q", "prod_p", "prod_v")]
-    return Source(*arrays, np.array(chronic), *(np.asarray(a) for a in (env.gen_pmax, env.gen_renewable, env.gen_redispatchable)))
+    return Source(
+        *arrays, np.array(chronic), *(np.asarray(a) for a in (env.gen_pmax, env.gen_renewable, env.gen_redispatchable))
+    )
 
 
 class ScenarioSet:
@@ -79,7 +82,9 @@ class ScenarioSet:
         self.seed, self.noise, self.n = scenarios.seed, scenarios, getattr(scenarios, split)
         self.days = np.array(getattr(environment.days, split))
         if not len(self.days) or self.days.max() >= len(source.chronic):
-            raise ValueError(f"split {split!r} wants days {self.days.tolist()}, the chronics have 0 to {len(source.chronic) - 1}")
+            raise ValueError(
+                f"split {split!r} wants days {self.days.tolist()}, the chronics have 0 to {len(source.chronic) - 1}"
+            )
 
     def __len__(self):
         return self.n
@@ -132,11 +137,8 @@ def _join(values, days):
 def _ar1(rng, steps, n, phi, sd):
     """Stationary AR(1) noise with standard deviation sd: (steps, n)."""
     shocks = rng.normal(0, sd * np.sqrt(1 - phi**2), (steps, n))
-    noise = np.empty((steps, n))
-    noise[0] = rng.normal(0, sd, n)
-    for t in range(1, steps):
-        noise[t] = phi * noise[t - 1] + shocks[t]
-    return noise
+    shocks[0] = rng.normal(0, sd, n)
+    return lfilter([1.0], [1.0, -phi], shocks, axis=0)
 
 
 def _rebalance(gen_p, need, source):

@@ -13,10 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 from joblib import Parallel, delayed
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ace import config
 from ace.grid.environment import GridState, World
+from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 
 BEHAVIOURS = ((0.0, 0.0), (0.0, 0.3), (0.3, 0.1), (0.6, 0.1), (0.8, 0.2))
@@ -28,8 +29,6 @@ CANDIDATES_A_STATE, CANDIDATES_AN_ACTION = 15, 4
 """How many actions of a scanned state are remembered; how many candidates there are for each place in the set."""
 GAIN_CLIP = 0.1
 """A gain of more than this share of the limit counts as this much, so that no single state decides on the set."""
-ATTACK_EVERY, ATTACK_STEPS = 288, 48
-"""The opponent, imitated: about once a day one of its lines is lost for four hours."""
 
 
 @dataclass(slots=True)
@@ -64,64 +63,26 @@ class Corpus:
 
 
 class Player:
-    """Plays scenarios of a split on the what-if engine: Grid2Op's rules, several times its speed."""
+    """Plays scenarios of a split on the fast world: Grid2Op's rules, several times its speed."""
 
     def __init__(self, world, split="train"):
-        self.world, self.whatif, self.scenarios = world, WhatIf(world), world.sets[split]
-        self.targets = [int(i) for i in world.env._opponent._lines_ids] if world.spec.opponent else []
-        self.steps = 0
+        self.split, self.whatif = split, WhatIf(world)
+        self.world = FastWorld(world, attack_rng=np.random.default_rng(0))
 
     def play(self, index, choose, rng, most):
         """Play a scenario until it ends or `most` decisions were made; choose(state) -> action id is asked for each.
 
-        index: scenarios are taken over again where it goes beyond their number.
-        Returns [(state, action, Outcome)] of the decisions.
+        index: scenarios are taken over again where it goes beyond their number; rng: also of the opponent, where there is one.
+        Returns [(state, action, rho_after, reward)] of the decisions; rho_after: one step later, None after a blackout.
         """
-        scenario, operator = self.scenarios[index % len(self.scenarios)], self.world.operator
-        state, decisions = self._start(scenario), []
-        for t in range(self.world.spec.horizon):
-            line, asked = operator.reconnection(state), operator.asks(state)
-            action = choose(state) if asked else 0
-            before = state
-            if self.targets and rng.random() < 1 / ATTACK_EVERY:
-                before = self._attacked(state, int(rng.choice(self.targets)))
-            outcome = self.whatif.advance(
-                before, action, scenario.load_p[t + 1], scenario.load_q[t + 1], scenario.gen_p[t + 1],
-                scenario.gen_v[t + 1], reconnect=line, ahead=_ahead(scenario, t + 1),
-            )  # fmt: skip
-            self.steps += 1
-            if asked:
-                decisions.append((state, action, outcome))
-            if outcome.done or len(decisions) == most:
-                break
-            state = outcome.next_state
+        self.world.attack_rng, decisions = rng, []
+        step = self.world.reset(self.split, index % len(self.world.sets[self.split]))
+        while not step.over and len(decisions) < most:
+            state, action = step.state, choose(step.state)
+            step = self.world.step(action)
+            lost = step.blackout and len(step.rewards) == 1
+            decisions.append((state, action, None if lost else step.first.rho_max, step.rewards[0]))
         return decisions
-
-    def _start(self, scenario):
-        catalogue = self.world.catalogue
-        now = (scenario.load_p[0], scenario.load_q[0], scenario.gen_p[0], scenario.gen_v[0])
-        zero = [np.zeros(n, dtype=np.int16) for n in (catalogue.n_line, catalogue.n_line, catalogue.n_sub)]
-        blank = GridState(
-            scenario.index, -1, np.ones(catalogue.dim_topo, dtype=np.int8), np.ones(catalogue.n_line, dtype=bool),
-            np.zeros(catalogue.n_line, dtype=np.float32), *zero, *now, *now,
-        )  # fmt: skip
-        state = self.whatif.advance(blank, 0, *now, ahead=_ahead(scenario, 0)).next_state
-        state.overflow = zero[0]  # Grid2Op starts to count overflows with the first step
-        return state
-
-    def _attacked(self, state, line):
-        if not state.line_status[line]:
-            return state
-        catalogue, arrays = self.world.catalogue, state.to_arrays()
-        topo, status, cooldown = state.topo.copy(), state.line_status.copy(), state.cooldown_line.copy()
-        topo[[catalogue.line_or_pos[line], catalogue.line_ex_pos[line]]] = -1
-        status[line], cooldown[line] = False, ATTACK_STEPS
-        return GridState(**{**arrays, "topo": topo, "line_status": status, "cooldown_line": cooldown,
-                            "scenario": state.scenario, "t": state.t})  # fmt: skip
-
-
-def _ahead(scenario, t):
-    return scenario.next_load_p[t], scenario.next_load_q[t], scenario.next_gen_p[t], scenario.gen_v[t + 1]
 
 
 def legal_of(catalogue, state, ids):
@@ -203,8 +164,8 @@ def _label_episode(place, index, seed, actions):
     def visits():
         decisions = player.play(index, choose, rng, DECISIONS_AN_EPISODE)
         return [
-            Visit(state, action, out.reward, None if out.done else out.next_state.rho_max, *both)
-            for (state, action, out), both in zip(decisions, known, strict=True)
+            Visit(state, action, reward, rho_after, *both)
+            for (state, action, rho_after, reward), both in zip(decisions, known, strict=True)
         ]
 
     return _counted(player, visits)
@@ -278,9 +239,9 @@ def _collect(parallel, tasks, budget):
 def _counted(player, work):
     """(result, calls) of a piece of work."""
     whatif = player.whatif
-    before = (whatif.ac_calls, whatif.dc_calls, player.steps)
+    before = (whatif.ac_calls, whatif.dc_calls, player.world.env_steps)
     result = work()
-    ac, dc, steps = np.subtract((whatif.ac_calls, whatif.dc_calls, player.steps), before).tolist()
+    ac, dc, steps = np.subtract((whatif.ac_calls, whatif.dc_calls, player.world.env_steps), before).tolist()
     return result, {"simulator_calls": ac, "dc_calls": dc, "env_steps": steps, "episodes": int(steps > 0)}
 
 

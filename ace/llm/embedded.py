@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
-from tqdm.auto import tqdm
+from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging as transformers_logging
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ace.llm.clients import Recorder
 from ace.llm.text import Decision, ParseFailure, outcome
 
-WINDOW = 8
-"""Decisions in one prompt of g_LLM."""
+BEFORE, AFTER = 2, 3
+"""Decisions before and after the key decision in a prompt of g_LLM."""
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class PolicyActor:
 
 
 class ValueCritic:
-    """g_LLM: reads the decisions of an episode and adjusts the rewards of the key ones by -2K, -K, +K or +2K.
+    """g_LLM: reads an episode around each key decision and adjusts its reward by -2K, -K, +K or +2K.
 
     counts: prompts, unparsable, adjusted: of all calls so far.
     """
@@ -162,25 +162,24 @@ class ValueCritic:
     def shape(self, episode, seed):
         """Adjustments of one episode. episode: list of text.Decision in their order (their `key` marks are used).
 
-        Returns {position in the episode: adjustment in reward units}; decisions without one are missing.
+        One prompt for each key decision, all in one batch. Returns {position in the episode: adjustment in reward
+        units}; decisions without one are missing.
         """
-        windows = [(first, episode[first : first + WINDOW]) for first in range(0, len(episode), WINDOW)]
-        windows = [(first, part) for first, part in windows if any(d.key for d in part)]
-        prompts = [self.textmap.critic_prompt(part) for _, part in windows]
+        keys = [position for position, d in enumerate(episode) if d.key]
+        asked = [around(episode, position) for position in keys]
+        prompts = [self.textmap.critic_prompt(part, number) for part, number in asked]
         deltas = {}
-        for (first, part), record in zip(windows, self.recorder.ask("critic", prompts, seed), strict=True):
+        records = self.recorder.ask("critic", prompts, seed)
+        for position, (_, number), record in zip(keys, asked, records, strict=True):
             self.counts["prompts"] += 1
-            keys = {number for number, d in enumerate(part, 1) if d.key}
-            parsed = self.textmap.parse_critic(record["reply"], keys)
+            parsed = self.textmap.parse_critic(record["reply"], {number})
             if isinstance(parsed, ParseFailure):
                 self.counts["unparsable"] += 1
                 record["parse"], record["verdict"] = parsed.reason, "unparsable"
                 continue
-            record["parse"] = " ".join(f"{number}:{multiple:+d}" for number, multiple in parsed.value.items())
-            record["verdict"] = "adjusted"
-            self.counts["adjusted"] += len(parsed.value)
-            for number, multiple in parsed.value.items():
-                deltas[first + number - 1] = multiple * self.settings.K
+            record["parse"], record["verdict"] = f"{parsed.value[number]:+d} K", "adjusted"
+            self.counts["adjusted"] += 1
+            deltas[position] = parsed.value[number] * self.settings.K
         return deltas
 
     def state_dict(self):
@@ -188,6 +187,12 @@ class ValueCritic:
 
     def load_state_dict(self, state):
         self.counts = Counter(state["counts"])
+
+
+def around(episode, position):
+    """The stretch of an episode that g_LLM is shown for the decision at `position`, and its number there, from 1."""
+    first = max(0, position - BEFORE)
+    return episode[first : position + AFTER + 1], position - first + 1
 
 
 def as_recorder(client):
@@ -198,4 +203,4 @@ def _outcome(result):
     return outcome(None if result.done else result.next_state.rho_max)
 
 
-__all__ = ["WINDOW", "BadCase", "Decision", "PolicyActor", "Refinement", "ValueCritic", "as_recorder"]
+__all__ = ["BadCase", "Decision", "PolicyActor", "Refinement", "ValueCritic", "around", "as_recorder"]

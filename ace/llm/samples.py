@@ -7,7 +7,7 @@ counterfactual: what the simulator says about an action against doing nothing, a
 import numpy as np
 
 from ace.llm.corpus import best_of
-from ace.llm.roles import WINDOW
+from ace.llm.roles import around
 from ace.llm.text import Decision, adjustment, outcome
 
 TIE = 0.005
@@ -23,7 +23,7 @@ no better than the bad case. What is taught is to believe the verdict and name t
 NOT_UNDERSTOOD, ILLEGAL = 0.03, 0.2
 """Shares of tries that failed so; illegal ones are drawn by worth, as a model would propose them."""
 FAILED = ("not understood , the last line is not an action", "not understood , an element is not at this substation")
-CRITIC_SHARE = 0.15
+CRITIC_SHARE = 0.2
 """Share of g_LLM's samples."""
 FAR = 0.05
 """A counterfactual difference of rho_max above this is "by far": 2 K instead of K."""
@@ -41,15 +41,14 @@ class Writer:
         self.names = [textmap.action(int(a)) for a in corpus.actions]
         self.index = {int(a): i for i, a in enumerate(corpus.actions)}
         self.worth = _worth(self.visits, len(corpus.actions))
-        self.windows = [e[i : i + WINDOW] for e in corpus.episodes for i in range(0, len(e), WINDOW)]
+        self.places = [(episode, i) for episode in corpus.episodes for i in range(len(episode))]
 
     def draw(self, n, seed):
         """n (prompt, reply) pairs. Every visit is used about equally often, each time with other tries."""
         rng = np.random.default_rng([seed, 3])
         n_critic = round(CRITIC_SHARE * n)
         actor = [self.actor(i, rng) for i in _passes(rng, len(self.visits), n - n_critic)]
-        critic = [self.critic(self.windows[i], rng) for i in _passes(rng, len(self.windows), n_critic)]
-        return actor + [sample for sample in critic if sample]
+        return actor + [self.critic(*self.places[i]) for i in _passes(rng, len(self.places), n_critic)]
 
     # --- f_LLM --------------------------------------------------------------------------------------------------------
 
@@ -110,15 +109,12 @@ class Writer:
 
     # --- g_LLM --------------------------------------------------------------------------------------------------------
 
-    def critic(self, visits, rng):
-        """One sample of g_LLM from a window of an episode; None where no decision is a key one."""
-        threshold = rng.uniform(0.2, 0.8)
-        decisions = [Decision(v.state, v.action, v.reward, v.rho_after, abs(v.reward) > threshold) for v in visits]
-        pairs = enumerate(zip(visits, decisions, strict=True), 1)
-        lines = [adjustment(number, self.truth(visit)) for number, (visit, decision) in pairs if decision.key]
-        if not lines:
-            return None
-        return self.textmap.critic_prompt(decisions), "\n".join(["adjustments :", *lines])
+    def critic(self, episode, position):
+        """One sample of g_LLM: any decision of an episode as the key one, so that the threshold can be set later."""
+        part, number = around(episode, position)
+        decisions = [Decision(v.state, v.action, v.reward, v.rho_after, False) for v in part]
+        verdict = adjustment(number, self.truth(episode[position]))
+        return self.textmap.critic_prompt(decisions, number), f"adjustments :\n{verdict}"
 
     def truth(self, visit):
         """The counterfactual verdict on a decision: -2, -1, 1 or 2."""

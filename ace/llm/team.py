@@ -43,7 +43,12 @@ class Team:
         self.rounds += 1
         seed = 1000 * self.seed + self.rounds
         self.client.model = lora_round(self.client.model, self.client.tokenizer, samples, self.settings.finetune, seed)
-        return {"round": self.rounds, "samples": len(samples), "distinct": len(set(samples)), "calls_before": self.recorder.calls}
+        return {
+            "round": self.rounds,
+            "samples": len(samples),
+            "distinct": len(set(samples)),
+            "calls_before": self.recorder.calls,
+        }
 
     def state_dict(self):
         weights = self.client.model.state_dict() if self.rounds else None

@@ -44,7 +44,7 @@ class Decision:
     """One decision of an episode, as g_LLM is shown it.
 
     state: GridState at the decision; action: catalogue id; reward: what it earned; rho_after: highest loading one step
-    later (share of the limit), None after a blackout; key: marked, to be judged.
+    later (share of the limit), None after a blackout; key: to be judged.
     """
 
     state: object
@@ -116,11 +116,14 @@ class TextMap:
         return np.argsort(-np.round(state.rho, 4), kind="stable")
 
     def trajectory(self, decisions):
-        """T_tau and T_k: one line per `Decision`, numbered from 1, key ones marked."""
-        return "\n".join(
-            f"decision {i} : {self.fullest_line(d.state)} {percent(d.state.rho_max)} : {self.action(d.action)} : "
-            f"{outcome(d.rho_after)} : reward {d.reward:+.1f}" + (" key" if d.key else "")
-            for i, d in enumerate(decisions, 1)
+        """T_tau: one line per `Decision`, numbered from 1."""
+        return "\n".join(f"decision {i} : {self.decision(d)}" for i, d in enumerate(decisions, 1))
+
+    def decision(self, decision):
+        """T_k of one decision: what was full, what was done, what came of it."""
+        return (
+            f"{self.fullest_line(decision.state)} {percent(decision.state.rho_max)} : {self.action(decision.action)} : "
+            f"{outcome(decision.rho_after)} : reward {decision.reward:+.1f}"
         )
 
     def actor_prompt(self, state_text, tried):
@@ -128,8 +131,10 @@ class TextMap:
         lines = [f"{name} : {result}" for name, result in tried] or ["none"]
         return self._actor.format(state=state_text, tried="\n".join(lines))
 
-    def critic_prompt(self, decisions):
-        return self._critic.format(trajectory=self.trajectory(decisions))
+    def critic_prompt(self, decisions, number):
+        """g_LLM's prompt: a stretch of an episode, and which of its decisions (from 1) is the key one."""
+        key = self.decision(decisions[number - 1])
+        return self._critic.format(trajectory=self.trajectory(decisions), key=key, number=number)
 
     @cached_property
     def _actor(self):

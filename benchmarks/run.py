@@ -1,0 +1,38 @@
+"""`make bench`: all benchmarks, printed as a table and written to results/benchmarks.csv."""
+
+import json
+
+import pandas as pd
+
+from ace import config
+from benchmarks import learning, whatif
+
+COLUMNS = ["name", "value", "unit", "reference", "reference_value", "ratio", "n", "machine"]
+
+
+def show(row):
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:8.3g}"
+    print(
+        f"{row['name']:24s} {row['value']:12.5g} {row['unit']:28s} {row['reference']:46s} {row['reference_value']:10.5g} {ratio}",
+        flush=True,
+    )
+
+
+def quick_minutes(root):
+    """Minutes that the last `make quick` took from scratch, if there was one in this clone."""
+    file = root / "quick" / "timing.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def main():
+    root, table = config.root(), []
+    for row in (*learning.rows(), *whatif.rows()):
+        show(row)
+        table.append(row)
+    path = root / "results" / "benchmarks.csv"
+    pd.DataFrame(table, columns=COLUMNS).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    print(f"written: {path.relative_to(root)}")
+
+
+if __name__ == "__main__":
+    main()
