@@ -15,6 +15,7 @@ from ace.llm.roles import BadCase
 from ace.llm.text import Decision
 from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition
 
+STREAMS = ("scenarios", "batches", "actor", "critic")
 UPDATE_INFO = ("loss_critic", "loss_policy", "entropy", "alpha", "q_mean", "q_std")
 
 
@@ -38,8 +39,8 @@ class CoEvolution:
     def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None):
         self.world, self.sac, self.settings, self.validate = world, sac, settings, validate
         self.actor, self.critic, self.tuner = actor, critic, tuner
-        # The language model's draws have a stream of their own: switching a role off leaves all others as they were.
-        self.rng, self.llm_rng = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
+        # A stream for each purpose: switching a role off leaves the draws of all others as they were.
+        self.rng = {name: np.random.default_rng([seed, i]) for i, name in enumerate(STREAMS)}
         sizes = (world.features.n, world.catalogue.n_legal)
         self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
@@ -47,7 +48,15 @@ class CoEvolution:
         self.bad_states = {}  # uid in D_RL -> GridState, kept for decisions that f_LLM may be asked about
         self.answers = {}  # uid in D_LLM -> (prompt, reply) that f_LLM was right with
         self.count = Counter(
-            decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0, finetune_rounds=0
+            decisions=0,
+            episodes=0,
+            env_steps=0,
+            updates=0,
+            refine_tried=0,
+            refined=0,
+            shaped=0,
+            finetune_rounds=0,
+            validations=0,
         )
         self.owed_updates = 0.0
         self.best, self.best_policy = None, None
@@ -55,18 +64,25 @@ class CoEvolution:
 
     def run(self):
         """Yields an Event after every episode, validation and LoRA round, until the decisions are used up."""
-        train = self.settings.train
-        while self.count["decisions"] < train.decisions:
-            validations = self.count["decisions"] // train.validate_every
-            yield from self._episode()
-            over = self.count["decisions"] >= train.decisions
-            if over or self.count["decisions"] // train.validate_every > validations:
+        while True:
+            # What is due follows from the counts alone, so that a run resumed just here does it, and only once.
+            if self._validation_is_due():
                 yield Event("validation", self._validation())
+            elif self.count["decisions"] >= self.settings.train.decisions:
+                return
+            else:
+                yield from self._episode()
+
+    def _validation_is_due(self):
+        """Every `validate_every` decisions, at the end of the episode, and at the very end."""
+        decisions, train = self.count["decisions"], self.settings.train
+        passed = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
+        return self.count["validations"] < max(decisions // train.validate_every, passed)
 
     def _episode(self):
         world, s = self.world, self.settings
         steps_before = world.env_steps
-        step = world.reset("train", int(self.rng.integers(len(world.sets["train"]))))
+        step = world.reset("train", int(self.rng["scenarios"].integers(len(world.sets["train"]))))
         episode = []
         # An episode is always played to its end, so that a run can stop and go on at any boundary between episodes.
         while not step.over:
@@ -123,7 +139,7 @@ class CoEvolution:
             return
         self.owed_updates += train.updates_per_decision
         while self.owed_updates >= 1:
-            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng))
+            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng["batches"]))
             self.owed_updates -= 1
             self.count["updates"] += 1
             for name in UPDATE_INFO:
@@ -135,7 +151,7 @@ class CoEvolution:
         room = refine.limit - self.count["refined"]
         if room <= 0:
             return
-        uids = self.d_rl.bad_cases(self.llm_rng, refine.minibatch, refine.threshold)[: min(refine.most, room)]
+        uids = self.d_rl.bad_cases(self.rng["actor"], refine.minibatch, refine.threshold)[: min(refine.most, room)]
         cases = []
         for uid in map(int, uids):
             state, action = self.bad_states.pop(uid)
@@ -146,12 +162,14 @@ class CoEvolution:
             return
         self.count["refine_tried"] += len(cases)
         rounds_before = self.count["refined"] // self.settings.finetune.every
-        for case, found in zip(cases, self.actor.refine(cases, seed=int(self.llm_rng.integers(2**31))), strict=True):
+        for case, found in zip(
+            cases, self.actor.refine(cases, seed=int(self.rng["actor"].integers(2**31))), strict=True
+        ):
             if found is not None and found.improved:
                 self._keep(case, found)
         if self.tuner and self.count["refined"] // self.settings.finetune.every > rounds_before:
             drawn = self.d_llm.uids(
-                self.d_llm.sample(self.settings.finetune.samples, self.llm_rng, self.settings.buffers.tau)
+                self.d_llm.sample(self.settings.finetune.samples, self.rng["actor"], self.settings.buffers.tau)
             )
             self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
             info = self.tuner([self.answers[int(uid)] for uid in drawn])
@@ -173,11 +191,16 @@ class CoEvolution:
         decisions = [decision for _, decision in episode]
         if not any(d.key for d in decisions):
             return
-        for position, delta in self.critic.shape(decisions, seed=int(self.llm_rng.integers(2**31))).items():
-            self.count["shaped"] += self.d_rl.adjust(episode[position][0], delta)
+        for position, delta in self.critic.shape(decisions, seed=int(self.rng["critic"].integers(2**31))).items():
+            # K is in units of a step's reward; the stored return is normalised by 1 - gamma.
+            change = (1 - self.settings.sac.gamma) * delta
+            self.count["shaped"] += self.d_rl.adjust(episode[position][0], change)
 
     def _validation(self):
         survival, reward_mean = self.validate()
+        train = self.settings.train
+        # One long episode may pass two boundaries: one validation serves both.
+        self.count["validations"] = max(self.count["validations"] + 1, self.count["decisions"] // train.validate_every)
         if self.best is None or (survival, reward_mean) > tuple(self.best):
             self.best = [survival, reward_mean]
             self.best_policy = {k: v.copy() for k, v in self.sac.deployed.weights.items()}
@@ -191,7 +214,7 @@ class CoEvolution:
         uids = list(self.bad_states)
         states = [self.bad_states[uid][0] for uid in uids]
         return {
-            "rng": [self.rng.bit_generator.state, self.llm_rng.bit_generator.state],
+            "rng": {name: rng.bit_generator.state for name, rng in self.rng.items()},
             "sac": self.sac.state_dict(),
             "d_rl": self.d_rl.state_dict(),
             "d_llm": self.d_llm.state_dict(),
@@ -208,7 +231,8 @@ class CoEvolution:
         }  # fmt: skip
 
     def load_state_dict(self, saved):
-        self.rng.bit_generator.state, self.llm_rng.bit_generator.state = saved["rng"]
+        for name, rng in self.rng.items():
+            rng.bit_generator.state = saved["rng"][name]
         self.sac.load_state_dict(saved["sac"])
         self.d_rl.load_state_dict(saved["d_rl"])
         self.d_llm.load_state_dict(saved["d_llm"])

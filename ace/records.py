@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -13,12 +14,14 @@ from pathlib import Path
 import pandas as pd
 
 CHECKPOINT_RULE = "highest mean survival on the validation scenarios, then highest mean reward, then the earliest"
+HOME = Path(__file__).parents[1]
 VERSIONS = ("grid2op", "lightsim2grid", "numpy", "torch", "transformers", "peft")
 
 
 def write_run(folder, run, variant):
     """episodes.csv, training.csv, manifest.json, transcript.jsonl.gz: the same bytes for the same run."""
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     episodes = pd.DataFrame([{"episode": i, **e.row()} for i, e in enumerate(run.episodes)])
     episodes.to_csv(folder / "episodes.csv", index=False, float_format="%.6g", lineterminator="\n")
     manifest = {
@@ -27,8 +30,9 @@ def write_run(folder, run, variant):
         "seed": run.seed,
         "scale": run.params.scale,
         "settings": run.settings.model_dump(),
-        "test_hash": run.world.sets["test"].hash(),
-        "versions": {name: importlib.metadata.version(name).split("+")[0] for name in VERSIONS},
+        "environment": run.world.spec.model_dump(),
+        "test_hash": test_hash(run),
+        "versions": versions(),
         "budget": run.budget(),
     }
     if run.learner is not None:
@@ -45,9 +49,22 @@ def write_run(folder, run, variant):
             "checkpoint_rule": CHECKPOINT_RULE,
             "weights_sha256": hashlib.sha256((run.scratch / "policy.safetensors").read_bytes()).hexdigest(),
         }
+        shutil.copy(run.scratch / "policy.safetensors", folder)
         if run.team:
+            manifest["roles"] = run.team.counts()
             run.team.recorder.write(folder / "transcript.jsonl.gz")
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+
+
+def versions():
+    return {name: importlib.metadata.version(name).split("+")[0] for name in VERSIONS}
+
+
+def test_hash(run):
+    """Identifies the test: its scenarios, the environment they are played in, and when an agent is asked."""
+    sha = hashlib.sha256(run.world.sets["test"].hash().encode())
+    sha.update(json.dumps([run.world.spec.model_dump(), run.world.operator.danger], sort_keys=True).encode())
+    return sha.hexdigest()[:16]
 
 
 def write_provenance(output, place, run, started):
@@ -80,10 +97,9 @@ def write_provenance(output, place, run, started):
 
 
 def _commit():
-    found = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    return found.stdout.strip() or "unknown"
+    found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=HOME, capture_output=True, text=True)
+    changed = subprocess.run(["git", "status", "--porcelain", "ace"], cwd=HOME, capture_output=True, text=True)
+    return (found.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")
 
 
 def _cpu():

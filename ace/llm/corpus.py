@@ -247,7 +247,7 @@ def _counted(player, work):
 
 def _place(params, environment):
     """What a process needs to make its own world, as text."""
-    operator = params.settings("sac").operator
+    operator = params.base.operator
     return tuple(m.model_dump_json() for m in (params.environment(environment), params.scenarios, operator))
 
 

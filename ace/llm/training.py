@@ -48,8 +48,8 @@ def measure(params, environment, corpus, world, whatif, textmap, folder):
 
     Returns (rates, records of the model's calls).
     """
-    settings, run = params.language_model, params.settings("ace")
-    before = whatif.ac_calls
+    settings, run = params.language_model, params.base
+    before = (whatif.ac_calls, whatif.dc_calls, world.env_steps)
     states = heldout_states(world, whatif, corpus.actions, settings.shortlist, settings.heldout_states, settings.seed)
     model, tokenizer = embedded.load(folder)
     client = LocalClient(model, tokenizer, run.llm, f"embedded-{environment}")
@@ -70,7 +70,9 @@ def measure(params, environment, corpus, world, whatif, textmap, folder):
         },
         "actions": [int(a) for a in corpus.actions],
         "budget": corpus.budget,
-        "measuring": {"split": "validation", "states": len(states), "simulator_calls": whatif.ac_calls - before},
+        "measuring": {"split": "validation", "states": len(states), "simulator_calls": whatif.ac_calls - before[0],
+                      "dc_calls": whatif.dc_calls - before[1],
+                      "env_steps": world.env_steps - before[2], "llm_calls": client.calls},
         "rates": {f"{r.proposer}.{r.metric}": [r.value, r.ci_low, r.ci_high] for r in table.itertuples()},
         "limits": "Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.",
     }  # fmt: skip

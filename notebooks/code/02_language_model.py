@@ -1,0 +1,69 @@
+# %% [parameters]
+environment = 'wcci2020'
+
+# %%
+import warnings
+import matplotlib.pyplot as plt
+import pandas as pd
+from ace.config import load, root
+from ace.grid.environment import World
+from ace.grid.whatif import WhatIf
+from ace.llm import corpus, samples, training
+from ace.llm.text import TextMap
+from ace.report.style import theme
+warnings.filterwarnings('ignore', module='grid2op')
+params = load()
+folder = root() / 'results' / 'language_model' / environment
+made = corpus.build(params, environment, progress=True)
+world = World(params.environment(environment), params.scenarios, params.settings('ace').operator)
+textmap = TextMap(world)
+sizes = {'states': len(made.visits), 'actions in the set': len(made.actions), **made.budget}
+pd.Series(sizes, name=environment).to_frame()
+
+# %%
+writer = samples.Writer(textmap, made)
+drawn = writer.draw(200, seed=0)
+for prompt, reply in (drawn[0], drawn[-1]):
+    print(prompt, '\n-----\n', reply, '\n\n==========\n', sep='')
+
+# %%
+curve = training.train(params, made, textmap, folder, progress=True)
+
+# %%
+rates, records = training.measure(params, environment, made, world, WhatIf(world), textmap, folder)
+rates
+
+# %%
+curve, rates = (pd.read_csv(folder / name) for name in ('training_curve.csv', 'rates.csv'))
+with theme():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout='constrained')
+    left.plot(curve['step'], curve['loss'], '-o', color='#0072b2', markersize=3, label='training')
+    left.plot(curve['step'], curve['loss_heldout'], '--', color='#d55e00', label='other tries')
+    left.set(xlabel='step', ylabel='loss / nats per word', ylim=(0, None))
+    left.legend()
+    looks = {'model': ('#0072b2', 'o'), 'frequency': ('#009e73', 's'), 'random_same_substation': ('#d55e00', '^'), 'random': ('#5a5a5a', 'v')}
+    value = rates.set_index(['proposer', 'metric'])
+    for i, (proposer, (colour, marker)) in enumerate(looks.items()):
+        rows = value.loc[[(proposer, 'one_proposal'), (proposer, 'five_rounds')]]
+        bars = [rows['value'] - rows['ci_low'], rows['ci_high'] - rows['value']]
+        places = [0.12 * (i - 1.5), 1 + 0.12 * (i - 1.5)]
+        right.errorbar(places, rows['value'], bars, color=colour, ls='', marker=marker, capsize=3, label=proposer.replace('_', ' '))
+    right.set(xticks=[0, 1], xticklabels=['one proposal', 'five rounds'], ylim=(0, 1), ylabel='states improved (share)')
+    right.set_title(f"{environment}, n = {rates['n_states'].iloc[0]} states", fontsize=9)
+    right.legend(fontsize=8)
+    plt.show()
+
+# %%
+last = records[-1]
+print(last['prompt'], '\n-----\n', last['reply'], '\n-----\nverdict: ', last['verdict'], sep='')
+
+# %%
+for proposer in ('model', 'random_same_substation', 'frequency'):
+    share, low, high = value.loc[(proposer, 'one_proposal'), ['value', 'ci_low', 'ci_high']]
+    print(f'{proposer}: one proposal improves {share:.2f} [{low:.2f}, {high:.2f}] of the states')
+low = value.loc[('model', 'one_proposal'), 'ci_low']
+high = value.loc[('random_same_substation', 'one_proposal'), 'ci_high']
+print('intervals of the model and of chance at the same substations', 'do not overlap' if low > high else 'overlap')
+failed = ('illegal', 'repeated', 'unparsable')
+verdicts = pd.Series([r['verdict'] if r['verdict'] in failed else 'validated' for r in records])
+verdicts.value_counts().rename('replies, all rounds').to_frame()

@@ -1,0 +1,20 @@
+# %% [parameters]
+variants = []
+
+# %%
+from IPython.display import Image, Markdown, display
+from ace.config import load, root
+from ace.report import claims, figures, runs, show, tables
+params = load()
+results = root() / 'results'
+table, pairs = tables.write_main(params, results, variants)
+drawn = figures.comparison(table, results)
+display(Markdown((results / 'tables' / 'main.md').read_text(encoding='utf-8')))
+
+# %%
+Image(results / 'figures' / 'main.png', width=760)
+
+# %%
+judged = claims.evaluate(runs.read(params, results, list(table['variant'].unique())), ids=['C2'])
+display(Markdown(show.sentences(judged)))
+pairs[(pairs['metric'] == 'survival') & (pairs['b'] == 'reconnect')].round(2)

@@ -1,0 +1,3 @@
+import warnings
+warnings.filterwarnings('ignore', message='Numba cannot be loaded')
+warnings.filterwarnings('ignore', message='IProgress not found')

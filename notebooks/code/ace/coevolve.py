@@ -1,0 +1,169 @@
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, fields
+import numpy as np
+from ace.grid.environment import GridState
+from ace.llm.roles import BadCase
+from ace.llm.text import Decision
+from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition
+UPDATE_INFO = ('loss_critic', 'loss_policy', 'entropy', 'alpha', 'q_mean', 'q_std')
+
+@dataclass(slots=True)
+class Event:
+    kind: str
+    row: dict = field(default_factory=dict)
+
+class CoEvolution:
+
+    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None):
+        self.world, self.sac, self.settings, self.validate = (world, sac, settings, validate)
+        self.actor, self.critic, self.tuner = (actor, critic, tuner)
+        self.rng, self.llm_rng = (np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2]))
+        sizes = (world.features.n, world.catalogue.n_legal)
+        self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
+        self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
+        self.d_mix = MixedSampler(self.d_rl, self.d_llm, settings.buffers.beta, settings.buffers.tau)
+        self.bad_states = {}
+        self.answers = {}
+        self.count = Counter(decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0, finetune_rounds=0)
+        self.owed_updates = 0.0
+        self.best, self.best_policy = (None, None)
+        self.recent = defaultdict(list)
+
+    def run(self):
+        train = self.settings.train
+        while self.count['decisions'] < train.decisions:
+            validations = self.count['decisions'] // train.validate_every
+            yield from self._episode()
+            over = self.count['decisions'] >= train.decisions
+            if over or self.count['decisions'] // train.validate_every > validations:
+                yield Event('validation', self._validation())
+
+    def _episode(self):
+        world, s = (self.world, self.settings)
+        steps_before = world.env_steps
+        step = world.reset('train', int(self.rng.integers(len(world.sets['train']))))
+        episode = []
+        while not step.over:
+            state = step.state
+            x, legal = world.observe(state)
+            action = self.sac.act(x, legal, greedy=False)
+            step = world.step(action)
+            uid = self._store(state, x, legal, action, step)
+            if self.critic:
+                lost = step.blackout and len(step.rewards) == 1
+                key = self.critic.is_key(step.rewards[0])
+                episode.append((uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max, key)))
+            self.count['decisions'] += 1
+            self.recent['acted'].append(action != 0)
+            self._learn()
+            if self.actor and self.count['decisions'] % s.refine.every == 0:
+                yield from self._refine()
+        self.count['episodes'] += 1
+        self.count['env_steps'] += world.env_steps - steps_before
+        late = self.count['decisions'] >= s.shape.start * s.train.decisions
+        if self.critic and late and (self.count['episodes'] % s.shape.every == 0):
+            self._shape(episode)
+        yield Event('episode', {'steps': world.t, 'blackout': step.blackout})
+
+    def _store(self, state, x, legal, action, step):
+        x_next, legal_next = self.world.observe(step.state)
+        reward, discount = self._return(step.rewards, step.blackout)
+        uid = self.d_rl.add(Transition(x, legal, action, reward, discount, x_next, legal_next, step.rewards[0], True))
+        if step.rewards[0] < self.settings.refine.threshold and self.actor:
+            self.bad_states[uid] = (state, action)
+        if len(step.rewards) > 1:
+            x_first, legal_first = self.world.observe(step.first)
+            reward, discount = self._return(step.rewards[1:], step.blackout)
+            quiet = Transition(x_first, legal_first, 0, reward, discount, x_next, legal_next, step.rewards[1], False)
+            self.d_rl.add(quiet)
+        return uid
+
+    def _return(self, rewards, blackout):
+        gamma, n = (self.settings.sac.gamma, len(rewards))
+        value = (1 - gamma) * float(np.dot(gamma ** np.arange(n), rewards))
+        return (value - gamma ** n, 0.0) if blackout else (value, gamma ** n)
+
+    def _learn(self):
+        train = self.settings.train
+        if self.count['decisions'] <= train.warmup:
+            return
+        self.owed_updates += train.updates_per_decision
+        while self.owed_updates >= 1:
+            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng))
+            self.owed_updates -= 1
+            self.count['updates'] += 1
+            for name in UPDATE_INFO:
+                self.recent[name].append(info[name])
+
+    def _refine(self):
+        refine = self.settings.refine
+        room = refine.limit - self.count['refined']
+        if room <= 0:
+            return
+        uids = self.d_rl.bad_cases(self.llm_rng, refine.minibatch, refine.threshold)[:min(refine.most, room)]
+        cases = []
+        for uid in map(int, uids):
+            state, action = self.bad_states.pop(uid)
+            self.d_rl.mark_refined(uid)
+            cases.append(BadCase(uid, state, action, float(self.d_rl.value(uid, 'r_step'))))
+        self.bad_states = {uid: kept for uid, kept in self.bad_states.items() if self.d_rl.holds(uid)}
+        if not cases:
+            return
+        self.count['refine_tried'] += len(cases)
+        rounds_before = self.count['refined'] // self.settings.finetune.every
+        for case, found in zip(cases, self.actor.refine(cases, seed=int(self.llm_rng.integers(2 ** 31))), strict=True):
+            if found is not None and found.improved:
+                self._keep(case, found)
+        if self.tuner and self.count['refined'] // self.settings.finetune.every > rounds_before:
+            drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.llm_rng, self.settings.buffers.tau))
+            self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
+            info = self.tuner([self.answers[int(uid)] for uid in drawn])
+            self.count['finetune_rounds'] += 1
+            yield Event('finetune', {'round': self.count['finetune_rounds'], **info})
+
+    def _keep(self, case, found):
+        x, legal = self.world.observe(case.state)
+        x_next, legal_next = self.world.observe(found.next_state)
+        reward, discount = self._return([found.reward], found.done)
+        refined = Transition(x, legal, found.action, reward, discount, x_next, legal_next, found.reward, True)
+        uid = self.d_llm.add(refined, r_original=found.r_original, r_refined=found.reward)
+        self.answers[uid] = (found.prompt, found.reply)
+        self.count['refined'] += 1
+        self.recent['gain'].append(found.reward - found.r_original)
+
+    def _shape(self, episode):
+        decisions = [decision for _, decision in episode]
+        if not any((d.key for d in decisions)):
+            return
+        for position, delta in self.critic.shape(decisions, seed=int(self.llm_rng.integers(2 ** 31))).items():
+            self.count['shaped'] += self.d_rl.adjust(episode[position][0], delta)
+
+    def _validation(self):
+        survival, reward_mean = self.validate()
+        if self.best is None or (survival, reward_mean) > tuple(self.best):
+            self.best = [survival, reward_mean]
+            self.best_policy = {k: v.copy() for k, v in self.sac.deployed.weights.items()}
+        means = {name: float(np.mean(values)) if values else float('nan') for name, values in ((name, self.recent[name]) for name in (*UPDATE_INFO, 'acted', 'gain'))}
+        self.recent.clear()
+        return {**self.count, 'survival': survival, 'reward_mean': reward_mean, **means}
+
+    def state_dict(self):
+        uids = list(self.bad_states)
+        states = [self.bad_states[uid][0] for uid in uids]
+        return {'rng': [self.rng.bit_generator.state, self.llm_rng.bit_generator.state], 'sac': self.sac.state_dict(), 'd_rl': self.d_rl.state_dict(), 'd_llm': self.d_llm.state_dict(), 'bad_uids': uids, 'bad_actions': [self.bad_states[uid][1] for uid in uids], 'bad_states': {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)} if states else {}, 'answers': [[uid, *answer] for uid, answer in self.answers.items()], 'count': dict(self.count), 'owed_updates': self.owed_updates, 'best': self.best, 'best_policy': self.best_policy, 'recent': {name: [float(v) for v in values] for name, values in self.recent.items()}}
+
+    def load_state_dict(self, saved):
+        self.rng.bit_generator.state, self.llm_rng.bit_generator.state = saved['rng']
+        self.sac.load_state_dict(saved['sac'])
+        self.d_rl.load_state_dict(saved['d_rl'])
+        self.d_llm.load_state_dict(saved['d_llm'])
+        self.bad_states = {}
+        for i, (uid, action) in enumerate(zip(saved['bad_uids'], saved['bad_actions'], strict=True)):
+            columns = {name: values[i] for name, values in saved['bad_states'].items()}
+            columns['scenario'], columns['t'] = (int(columns['scenario']), int(columns['t']))
+            self.bad_states[uid] = (GridState(**columns), action)
+        self.answers = {uid: (prompt, reply) for uid, prompt, reply in saved['answers']}
+        self.count = Counter(saved['count'])
+        self.owed_updates = saved['owed_updates']
+        self.best, self.best_policy = (saved['best'], saved['best_policy'])
+        self.recent = defaultdict(list, {name: list(values) for name, values in saved['recent'].items()})

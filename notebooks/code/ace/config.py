@@ -1,0 +1,236 @@
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Whole = Annotated[int, Field(ge=1)]
+
+class ConfigError(ValueError):
+    pass
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra='forbid', frozen=True, strict=True, allow_inf_nan=False)
+
+class Days(Model):
+    train: list[Count]
+    validation: list[Count]
+    test: list[Count]
+
+    @model_validator(mode='after')
+    def disjoint(self):
+        for a, b in (('train', 'validation'), ('train', 'test'), ('validation', 'test')):
+            both = set(getattr(self, a)) & set(getattr(self, b))
+            if both:
+                raise ValueError(f'days {sorted(both)} are in {a} and in {b}; a source day belongs to one split')
+        return self
+
+class Environment(Model):
+    grid2op: str
+    thermal_factor: Positive
+    horizon: Whole
+    opponent: bool
+    days: Days
+
+class Scenarios(Model):
+    seed: Count
+    train: Whole
+    validation: Whole
+    test: Whole
+    load_sd: Share
+    renewable_sd: Share
+    forecast_sd: Share
+
+class Operator(Model):
+    danger: Positive
+    reconnect: bool
+
+class Sac(Model):
+    gamma: Share
+    hidden: Whole
+    lr: Positive
+    tau_target: Share
+    grad_clip: Positive
+    alpha_start: Positive
+    target_entropy: Annotated[float, Field(ge=0)]
+    prior_do_nothing: Annotated[float, Field(gt=0, lt=1)]
+    bc: Annotated[float, Field(ge=0)]
+
+class Buffers(Model):
+    capacity_rl: Whole
+    capacity_llm: Whole
+    beta: Share
+    tau: Positive
+
+class Train(Model):
+    decisions: Whole
+    warmup: Count
+    batch_size: Whole
+    updates_per_decision: Positive
+    validate_every: Whole
+
+class Refine(Model):
+    enabled: bool
+    threshold: Annotated[float, Field(ge=-1, le=1)]
+    every: Whole
+    minibatch: Whole
+    most: Whole
+    rounds: Annotated[int, Field(ge=1, le=5)]
+    margin: Annotated[float, Field(ge=0)]
+    limit: Whole
+    bad_case: bool
+
+class Shape(Model):
+    enabled: bool
+    start: Share
+    every: Whole
+    threshold: Share
+    K: Positive
+
+class Finetune(Model):
+    enabled: bool
+    every: Whole
+    samples: Whole
+    epochs: Whole
+    rank: Whole
+    lr: Positive
+
+class Llm(Model):
+    client: Literal['embedded', 'checkpoint', 'server', 'replay']
+    path: str
+    model: str
+    temperature: Annotated[float, Field(ge=0)]
+    max_new_tokens: Whole
+    timeout_s: Positive
+    retries: Count
+
+class Greedy(Model):
+    shortlist: Whole
+
+class Settings(Model):
+    method: Literal['sac', 'do_nothing', 'reconnect', 'greedy']
+    operator: Operator
+    sac: Sac
+    buffers: Buffers
+    train: Train
+    refine: Refine
+    shape: Shape
+    finetune: Finetune
+    llm: Llm
+    greedy: Greedy
+
+    @property
+    def uses_llm(self):
+        return self.method == 'sac' and (self.refine.enabled or self.shape.enabled)
+
+class LanguageModel(Model):
+    seed: Count
+    scan: Whole
+    states: Whole
+    heldout_states: Whole
+    actions: Whole
+    shortlist: Whole
+    hidden: Whole
+    layers: Whole
+    heads: Whole
+    ffn: Whole
+    batch_size: Whole
+    steps: Whole
+    lr: Positive
+
+class Grid(Model):
+    environments: list[str]
+    variants: list[str]
+    baselines: list[str]
+
+class Params(Model):
+    scale: Literal['quick', 'laptop', 'paper']
+    seeds: list[Count]
+    grid: Grid
+    environments: dict[str, Environment]
+    scenarios: Scenarios
+    base: Settings
+    language_model: LanguageModel
+    variants: dict[str, dict[str, Any]]
+
+    def environment(self, name):
+        if name not in self.environments:
+            raise ConfigError(f'environment {name!r} is not in params.yaml{_meant(name, self.environments)}')
+        return self.environments[name]
+
+    def settings(self, variant):
+        if variant not in self.variants:
+            raise ConfigError(f'variant {variant!r} is not in params.yaml{_meant(variant, self.variants)}')
+        merged = _merge(self.base.model_dump(), self.variants[variant])
+        return _validate(Settings, merged, f'variants.{variant}')
+
+def root():
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / 'params.yaml').is_file():
+            return folder
+    raise ConfigError(f'no params.yaml in {here} or above: run this inside the repository')
+
+def load(path=None):
+    path = Path(path) if path else root() / 'params.yaml'
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f'{path} does not exist') from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f'{path.name} holds no keys')
+    params = _validate(Params, raw, '')
+    for name in (*params.grid.variants, *params.grid.baselines, *params.variants):
+        params.settings(name)
+    for name in params.grid.environments:
+        params.environment(name)
+    return params
+
+def digest(model):
+    import hashlib
+    return hashlib.sha256(json.dumps(model.model_dump(), sort_keys=True).encode()).hexdigest()[:16]
+
+def jobs():
+    given = os.environ.get('ACE_JOBS', '')
+    if given and (not given.isdigit() or int(given) < 1):
+        raise ConfigError(f'ACE_JOBS = {given!r}: give a whole number of processes, 1 or more')
+    return int(given) if given else os.cpu_count() or 1
+
+def _merge(base, changes):
+    return {**base, **{k: _merge(base[k], v) if isinstance(v, dict) and isinstance(base.get(k), dict) else v for k, v in changes.items()}}
+
+def _validate(model, raw, prefix):
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = '.'.join((str(part) for part in (*([prefix] if prefix else []), *first['loc'])))
+        if first['type'] == 'extra_forbidden':
+            known = _fields_at(model, first['loc'][:-1])
+            message = f"params.yaml: {place}: no such parameter{_meant(str(first['loc'][-1]), known)}"
+        elif first['type'] == 'missing':
+            message = f'params.yaml: {place}: is missing'
+        else:
+            message = f"params.yaml: {place} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        more = error.error_count() - 1
+        raise ConfigError(message + (f' (and {more} more)' if more else '')) from None
+
+def _fields_at(model, location):
+    for part in location:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if annotation and getattr(annotation, '__origin__', None) is dict:
+            model = annotation.__args__[1]
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return list(model.model_fields) if hasattr(model, 'model_fields') else []
+
+def _meant(given, known):
+    known = list(known)
+    close = difflib.get_close_matches(given, known, n=1)
+    return f'; did you mean {close[0]!r}?' if close else f"; there are: {', '.join(known)}"

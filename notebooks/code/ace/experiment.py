@@ -1,0 +1,198 @@
+import hashlib
+import json
+import os
+import threading
+import time
+from pathlib import Path
+import joblib
+import numpy as np
+import torch
+from tqdm import tqdm
+from ace import baselines, checkpoint, config, evaluate, records
+from ace.coevolve import CoEvolution
+from ace.grid.environment import World
+from ace.grid.fastworld import training_world
+from ace.grid.whatif import WhatIf
+from ace.llm.clients import open_client
+from ace.llm.team import Team
+from ace.rl.sac import SAC, DeployedPolicy
+CHECKPOINT_EVERY_S = 20.0
+
+def run_cell(environment, variant, seeds=None, output='results'):
+    params = config.load()
+    settings, root = (params.settings(variant), config.root())
+    params.environment(environment)
+    seeds = ([0] if settings.method != 'sac' else params.seeds) if seeds is None else list(seeds)
+    if settings.uses_llm:
+        open_client(settings.llm, environment, seeds[0], root)
+    scratch = scratch_folder(root, output, environment, variant)
+    scratch.mkdir(parents=True, exist_ok=True)
+    with _Progress(scratch, seeds, f'{environment} {variant}'):
+        joblib.Parallel(n_jobs=min(config.jobs(), len(seeds)), batch_size=1)((joblib.delayed(run_seed)(environment, variant, seed, root, output) for seed in seeds))
+    for seed in seeds:
+        (scratch / f'seed={seed}' / 'state.pt').unlink(missing_ok=True)
+    return [root / output / 'runs' / environment / variant / f'seed={seed}' for seed in seeds]
+
+def scratch_folder(root, output, environment, variant):
+    return root / 'checkpoints' / output / environment / variant
+
+def run_seed(environment, variant, seed, root, output):
+    torch.set_num_threads(1)
+    params = config.load(root / 'params.yaml')
+    settings = params.settings(variant)
+    scratch = scratch_folder(root, output, environment, variant) / f'seed={seed}'
+    scratch.mkdir(parents=True, exist_ok=True)
+    run = Run(params, settings, environment, seed, root, scratch)
+    started = time.time()
+    if settings.method == 'sac':
+        run.train()
+    run.test()
+    place = Path(environment) / variant / f'seed={seed}'
+    records.write_run(root / output / 'runs' / place, run, variant)
+    records.write_provenance(root / output, place, run, started)
+
+class Run:
+
+    def __init__(self, params, settings, environment, seed, root, scratch):
+        self.params, self.settings, self.environment, self.seed, self.root = (params, settings, environment, seed, root)
+        self.scratch = scratch
+        self.world = World(params.environment(environment), params.scenarios, settings.operator)
+        self.training = training_world(self.world)
+        self.whatif = WhatIf(self.world)
+        self.rows, self.finetunes, self.episodes = ([], [], [])
+        self.wall = {'train': 0.0, 'evaluate': 0.0, 'llm': 0.0, 'finetune': 0.0}
+        self.validation_steps, self.learner = (0, None)
+        self.team = None
+        if settings.method == 'sac':
+            sac = SAC(self.world.catalogue, self.world.features.n, settings.sac, seed)
+            if settings.uses_llm:
+                self.team = Team(settings, self.world, self.whatif, root, environment, seed)
+            self.learner = CoEvolution(self.training, sac, settings, seed, self._validate, actor=self.team.actor if self.team and settings.refine.enabled else None, critic=self.team.critic if self.team and settings.shape.enabled else None, tuner=self._finetune if self.team and self.team.can_be_tuned and settings.finetune.enabled else None)
+            self.agent = evaluate.Policy(sac.deployed)
+        else:
+            self.agent = {'do_nothing': baselines.DoNothing, 'reconnect': baselines.DoNothing, 'greedy': lambda: baselines.Greedy(self.whatif, settings.greedy.shortlist)}[settings.method]()
+
+    def train(self):
+        self._load()
+        started = saved = time.perf_counter()
+        before, total = (self.wall['train'], self.settings.train.decisions)
+        for event in self.learner.run():
+            if event.kind == 'validation':
+                self.rows.append(event.row)
+            elif event.kind == 'finetune':
+                self.finetunes.append(event.row)
+                continue
+            now = time.perf_counter()
+            self.wall['train'] = before + now - started
+            _report(self.scratch, min(self.learner.count['decisions'], total), total)
+            if now - saved > CHECKPOINT_EVERY_S:
+                self._save()
+                saved = now
+        self._save()
+        weights = self.learner.best_policy
+        self.learner.sac.deployed.save(self.scratch / 'last.safetensors')
+        policy = DeployedPolicy(self.learner.sac.space, weights)
+        policy.save(self.scratch / 'policy.safetensors')
+        self.agent = evaluate.Policy(policy)
+
+    def test(self):
+        started, steps = (time.perf_counter(), self.world.env_steps)
+        self.test_calls = (self.whatif.ac_calls, self.whatif.dc_calls)
+        for result in evaluate.play(self.world, self.agent, 'test', range(len(self.world.sets['test']))):
+            self.episodes.append(result)
+            if self.learner is None:
+                _report(self.scratch, len(self.episodes), len(self.world.sets['test']))
+        self.test_steps = self.world.env_steps - steps
+        self.wall['evaluate'] = time.perf_counter() - started
+        if self.learner is not None:
+            assert not any((e.llm_calls or e.simulator_calls for e in self.episodes))
+
+    def _validate(self):
+        steps = self.training.env_steps
+        policy = evaluate.Policy(self.learner.sac.deployed)
+        results = list(evaluate.play(self.training, policy, 'validation', range(len(self.world.sets['validation']))))
+        self.validation_steps += self.training.env_steps - steps
+        return (float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results])))
+
+    def _finetune(self, samples):
+        started = time.perf_counter()
+        info = self.team.finetune(samples)
+        self.wall['finetune'] += time.perf_counter() - started
+        return info
+
+    def budget(self):
+        if self.learner is None:
+            train = {'simulator_calls': 0, 'dc_calls': 0, 'llm_calls': 0, 'env_steps': 0}
+        else:
+            ac, dc = self.test_calls
+            calls = self.team.recorder.calls if self.team else 0
+            train = {'simulator_calls': ac, 'dc_calls': dc, 'llm_calls': calls, 'env_steps': self.learner.count['env_steps']}
+        corpus = self.team.pretraining if self.team else {}
+        test = {name: sum((getattr(e, name) for e in self.episodes)) for name in ('simulator_calls', 'dc_calls', 'llm_calls')}
+        validation = {'simulator_calls': 0, 'dc_calls': 0, 'llm_calls': 0, 'env_steps': self.validation_steps}
+        return {'train': train, 'validation': validation, 'corpus': {name: int(corpus.get(name, 0)) for name in train}, 'test': {**test, 'env_steps': self.test_steps}}
+
+    def _fingerprint(self):
+        sha = hashlib.sha256(config.digest(self.settings).encode())
+        sha.update(json.dumps(self.params.model_dump(include={'environments', 'scenarios'}), sort_keys=True).encode())
+        for path in sorted(Path(__file__).parent.rglob('*.py')):
+            if path.parent.name not in ('report', 'pipeline'):
+                sha.update(path.read_bytes())
+        if self.team:
+            sha.update(self.team.fingerprint.encode())
+        return sha.hexdigest()
+
+    def _save(self):
+        state = {'fingerprint': self._fingerprint(), 'learner': self.learner.state_dict(), 'team': self.team.state_dict() if self.team else None, 'calls': [self.whatif.ac_calls, self.whatif.dc_calls], 'env_steps': self.training.env_steps, 'validation_steps': self.validation_steps, 'rows': self.rows, 'finetunes': self.finetunes, 'wall': self.wall}
+        checkpoint.save(state, self.scratch / 'state.pt')
+
+    def _load(self):
+        state = checkpoint.load(self.scratch / 'state.pt')
+        if state is None:
+            return
+        if state['fingerprint'] != self._fingerprint():
+            print(f'checkpoint of {self.environment} seed {self.seed} is of other settings or code: starting anew')
+            return
+        self.learner.load_state_dict(state['learner'])
+        if self.team:
+            self.team.load_state_dict(state['team'])
+        self.whatif.ac_calls, self.whatif.dc_calls = state['calls']
+        self.training.env_steps, self.validation_steps = (state['env_steps'], state['validation_steps'])
+        self.rows, self.finetunes, self.wall = (state['rows'], state['finetunes'], state['wall'])
+
+def _report(scratch, done, total):
+    partial = scratch / 'progress.partial'
+    partial.write_text(f'{done} {total}')
+    os.replace(partial, scratch / 'progress')
+
+class _Progress:
+
+    def __init__(self, scratch, seeds, title):
+        self.files = [scratch / f'seed={seed}' / 'progress' for seed in seeds]
+        self.title, self.stop = (title, threading.Event())
+
+    def __enter__(self):
+        for file in self.files:
+            file.unlink(missing_ok=True)
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+    def _watch(self):
+        with tqdm(total=100, desc=self.title, bar_format='{desc} {percentage:3.0f} % |{bar}| {elapsed} so far, {remaining} to go') as bar:
+            while True:
+                finished = self.stop.wait(1.0)
+                bar.n = 100 if finished else int(100 * np.mean([_share(file) for file in self.files]))
+                bar.refresh()
+                if finished:
+                    return
+
+def _share(file):
+    try:
+        done, total = map(int, file.read_text().split())
+        return done / total
+    except (FileNotFoundError, ValueError):
+        return 0.0

@@ -1,0 +1,175 @@
+import warnings
+from dataclasses import dataclass, fields
+import grid2op
+import numpy as np
+from grid2op.Chronics import FromNPY
+from lightsim2grid import LightSimBackend
+from ace.config import ConfigError
+from ace.grid.actions import Catalogue
+from ace.grid.scenarios import SPLITS, ScenarioSet, read_source
+
+@dataclass(slots=True)
+class GridState:
+    scenario: int
+    t: int
+    topo: np.ndarray
+    line_status: np.ndarray
+    rho: np.ndarray
+    overflow: np.ndarray
+    cooldown_line: np.ndarray
+    cooldown_sub: np.ndarray
+    load_p: np.ndarray
+    load_q: np.ndarray
+    gen_p: np.ndarray
+    gen_v: np.ndarray
+    next_load_p: np.ndarray
+    next_load_q: np.ndarray
+    next_gen_p: np.ndarray
+    next_gen_v: np.ndarray
+
+    @property
+    def rho_max(self):
+        return float(self.rho.max())
+
+    @classmethod
+    def from_observation(cls, obs, scenario=None, t=0):
+        if scenario is None:
+            index, ahead = (-1, (obs.load_p, obs.load_q, obs.gen_p, obs.gen_v))
+        else:
+            index = scenario.index
+            ahead = (scenario.next_load_p[t], scenario.next_load_q[t], scenario.next_gen_p[t], scenario.gen_v[t + 1])
+        return cls(index, t, obs.topo_vect.astype(np.int8), obs.line_status.copy(), obs.rho.copy(), obs.timestep_overflow.astype(np.int16), obs.time_before_cooldown_line.astype(np.int16), obs.time_before_cooldown_sub.astype(np.int16), obs.load_p, obs.load_q, obs.gen_p, obs.gen_v, *ahead)
+
+    def to_arrays(self):
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+
+def step_reward(rho, done):
+    if done:
+        return -1.0
+    rho_max = float(rho.max())
+    overloads = float(np.maximum(rho - 1, 0).sum()) if rho_max > 1 else 0.0
+    return min(max(5 * (1 - rho_max) - 0.5 * overloads, -1.0), 1.0)
+
+class Operator:
+
+    def __init__(self, settings):
+        self.danger, self.reconnects = (settings.danger, settings.reconnect)
+
+    def reconnection(self, state):
+        if not self.reconnects or state.line_status.all():
+            return None
+        ready = np.flatnonzero(~state.line_status & (state.cooldown_line == 0))
+        return int(ready[0]) if len(ready) else None
+
+    def asks(self, state):
+        return self.in_danger(state) and self.reconnection(state) is None
+
+    def in_danger(self, state):
+        return bool(state.rho.max() > self.danger)
+
+class Features:
+
+    def __init__(self, grid):
+        self.load_scale = np.maximum(np.abs(np.asarray(grid['load_p'])).mean(axis=(0, 1)), 0.001).astype(np.float32)
+        self.gen_scale = np.maximum(np.asarray(grid['gen_max']), 0.001).astype(np.float32)
+        n_line, dim_topo, n_sub = (grid['n_line'], grid['dim_topo'], grid['n_sub'])
+        self.n = 3 * n_line + dim_topo + n_sub + len(self.load_scale) + len(self.gen_scale)
+
+    def __call__(self, state):
+        return np.concatenate([state.rho, state.overflow * np.float32(0.25), ~state.line_status, state.topo == 2, state.cooldown_sub * np.float32(1 / 3), state.load_p / self.load_scale, state.gen_p / self.gen_scale]).astype(np.float32)
+
+@dataclass(slots=True)
+class Step:
+    rewards: list
+    first: GridState
+    state: GridState
+    blackout: bool
+    over: bool
+
+class Injections(FromNPY):
+
+    def get_id(self):
+        return 'ace'
+
+class World:
+
+    def __init__(self, environment, scenarios, operator):
+        self.spec, self.operator = (environment, Operator(operator))
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            try:
+                packaged = grid2op.make(environment.grid2op, test=True, backend=LightSimBackend())
+            except Exception as error:
+                reason = ' '.join(str(error).split())
+                raise ConfigError(f'Grid2Op has no environment {environment.grid2op!r} packaged: {reason}') from None
+            self.source = read_source(packaged)
+            packaged.close()
+            try:
+                self.sets = {s: ScenarioSet(self.source, environment, scenarios, s) for s in SPLITS}
+            except ValueError as error:
+                raise ConfigError(f'params.yaml: {environment.grid2op}: {error}') from None
+            self.env = self._make(self.sets['train'][0])
+        self.catalogue = Catalogue(self.env)
+        self.features = Features({'load_p': self.source.load_p, 'gen_max': self.source.gen_max, 'n_line': self.env.n_line, 'dim_topo': self.env.dim_topo, 'n_sub': self.env.n_sub})
+        self.env_steps = 0
+        self._nothing = self.env.action_space()
+        self._done = True
+
+    def _make(self, first):
+        opponent = {} if self.spec.opponent else {'opponent_init_budget': 0.0, 'opponent_budget_per_ts': 0.0, 'opponent_class': grid2op.Opponent.BaseOpponent}
+        env = grid2op.make(self.spec.grid2op, test=True, backend=LightSimBackend(), chronics_class=Injections, data_feeding_kwargs=_npy(first), **opponent)
+        env.set_thermal_limit(env.get_thermal_limit() * self.spec.thermal_factor)
+        return env
+
+    def observe(self, state):
+        return (self.features(state), self.catalogue.legality(state.topo, state.cooldown_sub, self.operator.asks(state)))
+
+    def reset(self, split, index):
+        self.scenario = self.sets[split][index]
+        self.t, self.blackout, self._done = (0, False, False)
+        self.state = self._first_state(1000000 * SPLITS.index(split) + index)
+        return self._until_asked([], None)
+
+    def step(self, action):
+        if self._done:
+            raise RuntimeError('the episode is over: call reset()')
+        rewards = [self._advance(action, None)]
+        return self._until_asked(rewards, self.state)
+
+    def _until_asked(self, rewards, first):
+        while not self._done:
+            line = self.operator.reconnection(self.state)
+            if line is None and self.operator.in_danger(self.state):
+                break
+            rewards.append(self._advance(0, line))
+        return Step(rewards, first or self.state, self.state, self.blackout, self._done)
+
+    def _advance(self, action, line):
+        self.state, reward, self.blackout = self._next_state(action, line)
+        self.t += 1
+        self.env_steps += 1
+        self._done = self.blackout or self.t >= self.spec.horizon
+        return reward
+
+    def _first_state(self, seed):
+        data, s = (self.env.chronics_handler.real_data, self.scenario)
+        data.change_chronics(s.load_p, s.load_q, s.gen_p, s.gen_v)
+        data.change_forecasts(s.next_load_p, s.next_load_q, s.next_gen_p, s.gen_v)
+        self.env.seed(seed)
+        return GridState.from_observation(self.env.reset(), s, 0)
+
+    def _next_state(self, action, line):
+        if line is not None:
+            grid_action = self.env.action_space({'set_line_status': [(line, 1)]})
+        elif action:
+            grid_action = self.catalogue.to_grid2op(action, self.env.action_space, self.state.topo)
+        else:
+            grid_action = self._nothing
+        obs, _, blackout, info = self.env.step(grid_action)
+        if info['is_illegal'] or info['is_ambiguous']:
+            raise RuntimeError(f"Grid2Op refused action {action} at step {self.t}: {info['exception']}")
+        state = GridState.from_observation(obs, self.scenario, self.t + 1)
+        return (state, step_reward(state.rho, bool(blackout)), bool(blackout))
+
+def _npy(scenario):
+    return {'load_p': scenario.load_p, 'load_q': scenario.load_q, 'prod_p': scenario.gen_p, 'prod_v': scenario.gen_v, 'load_p_forecast': scenario.next_load_p, 'load_q_forecast': scenario.next_load_q, 'prod_p_forecast': scenario.next_gen_p, 'prod_v_forecast': scenario.gen_v}

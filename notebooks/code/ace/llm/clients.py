@@ -1,0 +1,203 @@
+import gzip
+import hashlib
+import io
+import json
+import os
+import time
+from pathlib import Path
+import torch
+from ace.config import ConfigError
+from ace.llm import embedded
+BATCH = 64
+
+class ClientError(RuntimeError):
+    pass
+
+def open_client(settings, env, seed, root):
+    place = settings.path.replace('{env}', env).replace('{seed}', str(seed))
+    if settings.client == 'server':
+        return ServerClient(settings, place)
+    path = Path(root) / place
+    if settings.client == 'replay':
+        return ReplayClient(settings, path)
+    if settings.client == 'embedded':
+        return LocalClient(*embedded.load(path), settings, f'embedded-{env}')
+    return LocalClient(*_checkpoint(path, settings), settings, settings.model or path.name)
+
+def _checkpoint(path, settings):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    source = str(path) if path.is_dir() else settings.model
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side='left')
+        model = AutoModelForCausalLM.from_pretrained(source, dtype='auto').eval()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f'no checkpoint at {path} or {settings.model!r}: {_one_line(error)}') from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return (model, tokenizer)
+
+class Client:
+
+    def __init__(self, settings, name):
+        self.settings, self.name = (settings, name)
+        self.calls, self.tokens, self.seconds = (0, 0, 0.0)
+
+    def complete(self, prompts, seed):
+        started = time.perf_counter()
+        replies = self._complete(list(prompts), seed) if prompts else []
+        self.calls += len(replies)
+        self.seconds += time.perf_counter() - started
+        return replies
+
+    def key(self, prompt):
+        decoding = [self.name, self.settings.temperature, self.settings.max_new_tokens]
+        return short_hash(json.dumps([decoding, prompt]))
+
+class LocalClient(Client):
+
+    def __init__(self, model, tokenizer, settings, name):
+        super().__init__(settings, name)
+        self.model, self.tokenizer = (model, tokenizer)
+
+    def _complete(self, prompts, seed):
+        texts = embedded.chat(prompts, self.tokenizer)
+        order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))
+        replies = [''] * len(texts)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            for i in range(0, len(order), BATCH):
+                chunk = order[i:i + BATCH]
+                for j, reply in zip(chunk, self._generate([texts[j] for j in chunk]), strict=True):
+                    replies[j] = reply
+        return replies
+
+    def _generate(self, texts):
+        inputs = self.tokenizer(texts, return_tensors='pt', padding=True, add_special_tokens=False)
+        ids, mask = (inputs['input_ids'].to(self.model.device), inputs['attention_mask'].to(self.model.device))
+        sampling = {'do_sample': False}
+        if self.settings.temperature > 0:
+            sampling = {'do_sample': True, 'temperature': self.settings.temperature, 'top_k': 0, 'top_p': 1.0}
+        out = self.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=self.settings.max_new_tokens, pad_token_id=self.tokenizer.pad_token_id, eos_token_id=self.tokenizer.eos_token_id, **sampling)[:, ids.shape[1]:]
+        self.tokens += int(mask.sum()) + int((out != self.tokenizer.pad_token_id).sum())
+        return self.tokenizer.batch_decode(out, skip_special_tokens=True)
+
+class ServerClient(Client):
+
+    def __init__(self, settings, base_url):
+        import openai
+        super().__init__(settings, settings.model)
+        self._key = os.environ.get('OPENAI_API_KEY') or 'none'
+        self._errors = (openai.OpenAIError, ValueError, TypeError, AttributeError, IndexError)
+        self._openai = openai.OpenAI(api_key=self._key, base_url=base_url, timeout=settings.timeout_s, max_retries=settings.retries)
+
+    def _complete(self, prompts, seed):
+        return [self._ask(prompt, seed + i) for i, prompt in enumerate(prompts)]
+
+    def _ask(self, prompt, seed):
+        for attempt in range(self.settings.retries + 1):
+            try:
+                answer = self._openai.chat.completions.create(model=self.settings.model, messages=[{'role': 'user', 'content': prompt}], seed=seed, temperature=self.settings.temperature, max_tokens=self.settings.max_new_tokens)
+                reply = answer.choices[0].message.content or ''
+                self.tokens += int(answer.usage.total_tokens) if answer.usage else 0
+                return str(reply)
+            except self._errors as error:
+                if hasattr(error, 'request') or attempt == self.settings.retries:
+                    raise ClientError(self._without_key(f'{self._openai.base_url}: {_one_line(error)}')) from None
+        raise AssertionError('unreachable')
+
+    def _without_key(self, text):
+        return text.replace(self._key, '***') if len(self._key) > 4 else text
+
+class ReplayClient(Client):
+
+    def __init__(self, settings, path):
+        if not Path(path).is_file():
+            raise ConfigError(f'no transcript at {path}')
+        try:
+            header, *records = read_transcript(path)
+            super().__init__(settings, header['model'])
+            self._recorded = {}
+            for record in records:
+                self._recorded.setdefault(record['key'], []).append((record['reply'], record['tokens']))
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f'{path} is no transcript: {_one_line(error)}') from None
+        self.path, self._used = (Path(path), {})
+
+    def _complete(self, prompts, seed):
+        return [self._ask(prompt) for prompt in prompts]
+
+    def _ask(self, prompt):
+        key = self.key(prompt)
+        number = self._used.get(key, 0)
+        if number >= len(self._recorded.get(key, [])):
+            raise ClientError(f'{self.path.name} holds no reply number {number + 1} of model {self.name!r} to the prompt with hash {short_hash(prompt)} at these decoding parameters: was the run recorded with other settings?')
+        self._used[key] = number + 1
+        reply, tokens = self._recorded[key][number]
+        self.tokens += tokens
+        return reply
+
+    def state_dict(self):
+        return {'used': dict(self._used)}
+
+    def load_state_dict(self, state):
+        self._used = dict(state['used'])
+
+class Recorder:
+
+    def __init__(self, client):
+        self.client, self.records, self._seconds_before = (client, [], 0.0)
+
+    @property
+    def name(self):
+        return self.client.name
+
+    @property
+    def calls(self):
+        return len(self.records)
+
+    @property
+    def tokens(self):
+        return sum((record['tokens'] for record in self.records))
+
+    @property
+    def seconds(self):
+        return self._seconds_before + self.client.seconds
+
+    def ask(self, role, prompts, seed):
+        before = self.client.tokens
+        replies = self.client.complete(prompts, seed)
+        used = self.client.tokens - before
+        share = [used // len(replies) + (i < used % len(replies)) for i in range(len(replies))]
+        new = [{'role': role, 'key': self.client.key(prompt), 'prompt_hash': short_hash(prompt), 'prompt': prompt, 'reply': reply, 'tokens': tokens, 'parse': None, 'verdict': None} for prompt, reply, tokens in zip(prompts, replies, share, strict=True)]
+        self.records += new
+        return new
+
+    def state_dict(self):
+        inner = self.client.state_dict() if hasattr(self.client, 'state_dict') else {}
+        return {'records': [dict(record) for record in self.records], 'seconds': self.seconds, 'client': inner}
+
+    def load_state_dict(self, state):
+        self.records = [dict(record) for record in state['records']]
+        self._seconds_before = state['seconds'] - self.client.seconds
+        if hasattr(self.client, 'load_state_dict'):
+            self.client.load_state_dict(state['client'])
+
+    def write(self, path):
+        settings = self.client.settings
+        header = {'model': self.name, 'temperature': settings.temperature, 'max_new_tokens': settings.max_new_tokens}
+        lines = [json.dumps(item, ensure_ascii=False, sort_keys=True) + '\n' for item in (header, *self.records)]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        with gzip.GzipFile(filename='', mode='wb', fileobj=buffer, mtime=0) as stream:
+            stream.write(''.join(lines).encode())
+        Path(path).write_bytes(buffer.getvalue())
+
+def read_transcript(path):
+    with gzip.open(path, 'rt', encoding='utf-8') as stream:
+        return [json.loads(line) for line in stream]
+
+def short_hash(text):
+    return hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
+
+def _one_line(error):
+    return ' '.join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,148 @@
+import copy
+import math
+import string
+from pathlib import Path
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.utils import logging as transformers_logging
+from ace.config import ConfigError
+from ace.llm.text import MOST_SHOWN, template
+transformers_logging.disable_progress_bar()
+PAD, END, UNKNOWN = ('[PAD]', '[END]', '[UNK]')
+WORD = 'line \\d+ \\(\\d+-\\d+\\)|(?:line|load|generator|storage|substation|decision) \\d+|\\d+ %|[+-]\\d\\.\\d|\\d+|: bus 2 :|: all on bus 1|do nothing|(?:problem|help|action|off|cooldown|adjustments|reward)(?: :)?|[A-Za-z]+|\\n|[^\\sA-Za-z\\d]'
+PREFIX_LENGTH = 40
+LORA_MODULES = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj']
+LORA_BATCH = 16
+CONTEXT = 1024
+
+def make_tokenizer(textmap, texts):
+    words = Regex(WORD)
+    splitter = pre_tokenizers.Split(words, behavior='removed', invert=True)
+    vocabulary = [PAD, END, UNKNOWN, '\n', *(f'{n} %' for n in range(MOST_SHOWN + 1)), *textmap.line]
+    vocabulary += [f'{kind} {n}' for kind, count in textmap.counts.items() for n in range(count)]
+    vocabulary += [f'decision {n}' for n in range(1, 100)] + [f'{n / 10:+.1f}' for n in range(-10, 11)] + ['-0.0']
+    fixed = [part.strip() for role in ('actor', 'critic') for part, *_ in string.Formatter().parse(template(role))]
+    fixed = [part for part in fixed if len(part) > PREFIX_LENGTH]
+    seen = {word for text in texts for word, _ in splitter.pre_tokenize_str(_without(text, fixed))}
+    vocabulary = list(dict.fromkeys([*vocabulary, *sorted(seen)]))
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.add_tokens([AddedToken(part, normalized=False) for part in fixed])
+    return _wrap(tokenizer_object=tokenizer)
+
+def _without(text, fixed):
+    for part in fixed:
+        text = text.replace(part, ' ')
+    return text
+
+def _wrap(**source):
+    return PreTrainedTokenizerFast(**source, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, padding_side='left', clean_up_tokenization_spaces=False, model_max_length=CONTEXT)
+
+def make_model(tokenizer, settings):
+    config = Qwen2Config(vocab_size=len(tokenizer), hidden_size=settings.hidden, intermediate_size=settings.ffn, num_hidden_layers=settings.layers, num_attention_heads=settings.heads, num_key_value_heads=settings.heads, max_position_embeddings=CONTEXT, tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        return Qwen2ForCausalLM(config)
+
+def save(model, tokenizer, folder):
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    copy.deepcopy(model).half().save_pretrained(folder)
+    (folder / 'model.safetensors').chmod(420)
+    (folder / 'generation_config.json').unlink(missing_ok=True)
+    tokenizer.backend_tokenizer.save(str(folder / 'tokenizer.json'))
+
+def load(folder):
+    folder = Path(folder)
+    for name in ('model.safetensors', 'config.json', 'tokenizer.json'):
+        if not (folder / name).is_file():
+            raise ConfigError(f'no language model in {folder}: {name} is missing; the stage language_model makes it')
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    return (model, _wrap(tokenizer_file=str(folder / 'tokenizer.json')))
+
+def encode(tokenizer, samples):
+    prompts = chat([prompt for prompt, _ in samples], tokenizer)
+    prompt_ids = tokenizer(prompts, add_special_tokens=False)['input_ids']
+    reply_ids = tokenizer([reply for _, reply in samples], add_special_tokens=False)['input_ids']
+    return [(p + r + [tokenizer.eos_token_id], len(p)) for p, r in zip(prompt_ids, reply_ids, strict=True)]
+
+def chat(prompts, tokenizer):
+    if not tokenizer.chat_template:
+        return list(prompts)
+    return [tokenizer.apply_chat_template([{'role': 'user', 'content': p}], tokenize=False, add_generation_prompt=True) for p in prompts]
+
+def reply_loss(model, batch, pad, reduction='mean'):
+    width = max((len(ids) for ids, _ in batch))
+    ids = torch.full((len(batch), width), pad)
+    is_reply = torch.zeros((len(batch), width), dtype=torch.bool)
+    for row, (tokens, start) in enumerate(batch):
+        ids[row, :len(tokens)] = torch.tensor(tokens)
+        is_reply[row, start:len(tokens)] = True
+    ids, is_reply = (ids.to(model.device), is_reply.to(model.device))
+    core = model.get_base_model() if hasattr(model, 'get_base_model') else model
+    hidden = core.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    logits = core.lm_head(hidden[is_reply[:, 1:]])
+    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][is_reply[:, 1:]], reduction=reduction)
+
+def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), progress=False):
+    encoded, unseen = (encode(tokenizer, samples), encode(tokenizer, heldout) if heldout else [])
+    weights = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=lr, weight_decay=0.01, betas=(0.9, 0.98))
+    batches = _batches(encoded, batch_size, np.random.default_rng(seed))
+    warm, every, curve, recent = (max(1, steps // 20), max(1, steps // 20), [], [])
+    model.train()
+    bar = tqdm(total=steps, desc='language model', unit='step', disable=not progress)
+    for step in range(1, steps + 1):
+        share = min(step / warm, 0.5 * (1 + math.cos(math.pi * step / steps)) * 0.98 + 0.02)
+        for group in optimizer.param_groups:
+            group['lr'] = lr * share
+        loss = reply_loss(model, next(batches), tokenizer.pad_token_id)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        recent.append(float(loss.detach()))
+        bar.update()
+        if step % every == 0 or step == steps:
+            row = {'step': step, 'loss': float(np.mean(recent)), 'loss_heldout': math.nan}
+            if unseen:
+                row['loss_heldout'] = mean_loss(model, unseen, tokenizer.pad_token_id)
+            bar.set_postfix(loss=f"{row['loss']:.3f}", heldout=f"{row['loss_heldout']:.3f}")
+            curve.append(row)
+            recent = []
+    bar.close()
+    model.eval()
+    return curve
+
+def mean_loss(model, encoded, pad):
+    model.eval()
+    with torch.no_grad():
+        total = sum((float(reply_loss(model, encoded[i:i + 64], pad, 'sum')) for i in range(0, len(encoded), 64)))
+    model.train()
+    return total / sum((len(ids) - start for ids, start in encoded))
+
+def _batches(encoded, size, rng):
+    while True:
+        order = rng.permutation(len(encoded))
+        batches = []
+        for i in range(0, len(order), 50 * size):
+            block = sorted(order[i:i + 50 * size], key=lambda j: len(encoded[j][0]))
+            batches += [block[j:j + size] for j in range(0, len(block), size)]
+        for i in rng.permutation(len(batches)):
+            yield [encoded[j] for j in batches[i]]
+
+def lora_round(model, tokenizer, samples, settings, seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = LoraConfig(r=settings.rank, lora_alpha=2 * settings.rank, target_modules=LORA_MODULES, task_type='CAUSAL_LM')
+        adapted = get_peft_model(copy.deepcopy(model), config)
+        steps = settings.epochs * math.ceil(len(samples) / LORA_BATCH)
+        fit(adapted, tokenizer, samples, steps, LORA_BATCH, settings.lr, seed)
+    return adapted.merge_and_unload().eval()
+
+def count_parameters(model):
+    return sum((p.numel() for p in model.parameters()))

@@ -1,0 +1,47 @@
+import json
+from pathlib import Path
+import numpy as np
+import pandas as pd
+import torch
+from ace.llm import embedded
+from ace.llm.clients import LocalClient
+from ace.llm.rates import heldout_states, rates
+from ace.llm.samples import CRITIC_SHARE, Writer
+UNSEEN = 64
+
+def train(params, corpus, textmap, folder, progress=False):
+    settings = params.language_model
+    n = settings.steps * settings.batch_size
+    writer = Writer(textmap, corpus)
+    pairs = writer.draw(n, settings.seed)
+    unseen = writer.draw(min(n, UNSEEN), settings.seed + 1)
+    tokenizer = embedded.make_tokenizer(textmap, [text for pair in pairs + unseen for text in pair])
+    model = embedded.make_model(tokenizer, settings)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        curve = embedded.fit(model, tokenizer, pairs, settings.steps, settings.batch_size, settings.lr, settings.seed, unseen, progress)
+    finally:
+        torch.set_num_threads(threads)
+    embedded.save(model, tokenizer, folder)
+    curve = pd.DataFrame(curve).round(4)
+    curve.to_csv(Path(folder) / 'training_curve.csv', index=False, lineterminator='\n')
+    return curve
+
+def measure(params, environment, corpus, world, whatif, textmap, folder):
+    settings, run = (params.language_model, params.settings('ace'))
+    before = whatif.ac_calls
+    states = heldout_states(world, whatif, corpus.actions, settings.shortlist, settings.heldout_states, settings.seed)
+    model, tokenizer = embedded.load(folder)
+    client = LocalClient(model, tokenizer, run.llm, f'embedded-{environment}')
+    ranking = frequency_ranking(textmap, corpus)
+    table, records = rates(environment, whatif, textmap, client, states, run.refine, ranking, settings.seed)
+    table.to_csv(Path(folder) / 'rates.csv', index=False, lineterminator='\n')
+    card = {'environment': environment, 'scale': params.scale, 'architecture': 'Qwen2, from scratch, one word one token', 'parameters': embedded.count_parameters(model), 'vocabulary': len(tokenizer), 'settings': settings.model_dump(), 'temperature': run.llm.temperature, 'corpus': {'split': 'train', 'states': len(corpus.visits), 'episodes': len(corpus.episodes), 'samples': settings.steps * settings.batch_size, 'critic_share': CRITIC_SHARE}, 'actions': [int(a) for a in corpus.actions], 'budget': corpus.budget, 'measuring': {'split': 'validation', 'states': len(states), 'simulator_calls': whatif.ac_calls - before}, 'rates': {f'{r.proposer}.{r.metric}': [r.value, r.ci_low, r.ci_high] for r in table.itertuples()}, 'limits': 'Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.'}
+    (Path(folder) / 'card.json').write_text(json.dumps(card, indent=1) + '\n')
+    return (table, records)
+
+def frequency_ranking(textmap, corpus):
+    writer = Writer(textmap, corpus)
+    counts = np.bincount([writer.label(visit) for visit in corpus.visits], minlength=len(corpus.actions))
+    return corpus.actions[np.argsort(-counts, kind='stable')]

@@ -1,0 +1,122 @@
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+import nbformat
+CODE = Path('notebooks/code')
+MAGIC = re.compile('^(\\s*)([%!].*)$', re.MULTILINE)
+PYTHON_CELLS = ('%%time', '%%timeit', '%%capture', '%%prun')
+
+class CodeError(Exception):
+    pass
+
+def write_if_changed(path, text):
+    data = text.encode('utf-8')
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return True
+
+def without_prose(source):
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for block in ('body', 'orelse', 'finalbody'):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list):
+                kept = [statement for statement in statements if not is_text(statement)]
+                setattr(node, block, kept or ([ast.Pass()] if statements and node is not tree else []))
+    return ast.unparse(tree)
+
+def is_text(statement):
+    value = getattr(statement, 'value', None)
+    return isinstance(statement, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+def strip(notebook):
+    notebook.metadata = nbformat.from_dict({'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'}, 'language_info': {'name': 'python'}})
+    notebook.nbformat, notebook.nbformat_minor = (4, 5)
+    for index, cell in enumerate(notebook.cells):
+        tags = cell.metadata.get('tags')
+        cell.metadata = nbformat.from_dict({'tags': tags} if tags else {})
+        cell.setdefault('id', f'cell-{index:02d}')
+        if cell.cell_type == 'code':
+            cell.outputs = []
+            cell.execution_count = None
+    return notebook
+
+def cell_code(source):
+    try:
+        return without_prose(source)
+    except SyntaxError:
+        pass
+    magics = [found[1].strip() for found in MAGIC.findall(source)]
+    if magics and magics[0].startswith('%%') and (not magics[0].startswith(PYTHON_CELLS)):
+        return '\n'.join((f'# {line}'.rstrip() for line in source.splitlines()))
+    return '\n'.join([f'# {magic}' for magic in magics] + [without_prose(MAGIC.sub('\\1pass', source))])
+
+def notebook_code(notebook):
+    parts = []
+    for number, cell in enumerate(notebook.cells, start=1):
+        if cell.cell_type != 'code':
+            continue
+        try:
+            code = cell_code(cell.source)
+        except SyntaxError as error:
+            raise CodeError(f'cell {number}, line {error.lineno}: {error.msg}') from error
+        mark = '# %% [parameters]' if 'parameters' in cell.metadata.get('tags', []) else '# %%'
+        if code.strip():
+            parts.append(f'{mark}\n{code}\n')
+    return '\n'.join(parts)
+
+def extract_notebook(path, folder=CODE):
+    text = path.read_text(encoding='utf-8')
+    try:
+        notebook = strip(nbformat.reads(text, as_version=4))
+    except (ValueError, AttributeError) as error:
+        raise CodeError('not a notebook') from error
+    code = notebook_code(notebook)
+    write_if_changed(path, nbformat.writes(notebook, version=4) + '\n')
+    target = folder / f'{path.stem}.py'
+    write_if_changed(target, code)
+    return target
+
+def extract_package(package, folder=CODE):
+    target = folder / package.name
+    expected = set()
+    for path in sorted(package.rglob('*')):
+        inside = path.relative_to(package)
+        if not path.is_file() or any((part == '__pycache__' or part.startswith('.') for part in inside.parts)):
+            continue
+        text = path.read_text(encoding='utf-8')
+        if path.suffix == '.py':
+            try:
+                text = without_prose(text) + '\n'
+            except SyntaxError as error:
+                raise CodeError(f'{inside}, line {error.lineno}: {error.msg}') from error
+        expected.add(target / inside)
+        write_if_changed(target / inside, text)
+    for path in sorted(target.rglob('*'), reverse=True):
+        if path.is_file() and path not in expected:
+            path.unlink()
+        elif path.is_dir() and (not any(path.iterdir())):
+            path.rmdir()
+    return target
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog='python -m ace.pipeline.code', description='Write code without its prose.')
+    parser.add_argument('source', type=Path, help='a notebook (.ipynb) or the folder of a package')
+    source = parser.parse_args(arguments).source
+    try:
+        if source.suffix == '.ipynb' and source.is_file():
+            extract_notebook(source)
+        elif (source / '__init__.py').is_file():
+            extract_package(source)
+        else:
+            raise CodeError('neither a notebook nor a package')
+    except CodeError as error:
+        print(f'{source}: {error}', file=sys.stderr)
+        return 1
+    return 0
+if __name__ == '__main__':
+    sys.exit(main())

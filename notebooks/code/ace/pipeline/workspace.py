@@ -1,0 +1,161 @@
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+import yaml
+from ace.pipeline.kernel import PREFIX, PYTHON, environment
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ('ace', 'notebooks', 'dvc.yaml', '.dvcignore')
+GENERATED = {'__pycache__', '.ipynb_checkpoints', 'code'}
+SECONDS = {'code': 2, 'code_ace': 2, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'claims': 10}
+SECONDS_OTHER = 10
+DVC_CONFIG = '[core]\n    no_scm = True\n    analytics = false\n    check_update = false\n'
+STAGE = re.compile("^(Running stage|Stage) '([^']+)'(.*)")
+NOISE = ('Updating lock file', 'Generating lock file', 'Use `dvc push`', 'To track the changes', '\tgit add', 'To enable auto')
+
+class WorkspaceError(Exception):
+    pass
+
+def sources(root):
+    for name in COPIED:
+        top = root / name
+        for path in sorted(top.rglob('*')) if top.is_dir() else [top]:
+            inside = path.relative_to(root)
+            if path.is_file() and (not GENERATED.intersection(inside.parts)):
+                yield inside
+
+def copy_changed(source, target):
+    data = source.read_bytes()
+    if not target.is_file() or target.read_bytes() != data:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+def remove_stale(folder, kept):
+    for name in COPIED:
+        for path in sorted((folder / name).rglob('*')):
+            inside = path.relative_to(folder)
+            if path.is_file() and inside not in kept and (not GENERATED.intersection(inside.parts)):
+                path.unlink()
+
+def prepare(name, params_file, root=ROOT):
+    params_file = Path(params_file)
+    if not params_file.is_file():
+        raise WorkspaceError(f'{params_file}: no such file')
+    folder = root / name
+    kept = set(sources(root))
+    for inside in sorted(kept):
+        copy_changed(root / inside, folder / inside)
+    remove_stale(folder, kept)
+    copy_changed(params_file, folder / 'params.yaml')
+    link = folder / '.venv'
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(PREFIX, folder))
+    if not (folder / '.dvc/config').is_file():
+        subprocess.run([*dvc(), 'init', '-q', '--no-scm'], cwd=folder, env=surroundings(folder), check=True)
+        (folder / '.dvc/config').write_text(DVC_CONFIG)
+    return folder
+
+def dvc():
+    return [PYTHON, '-m', 'dvc']
+
+def surroundings(folder):
+    return environment() | {'PYTHONPATH': str(folder), 'PYTHONUNBUFFERED': '1'}
+
+def expected_s(stage):
+    return SECONDS.get(stage.partition('@')[0], SECONDS_OTHER)
+
+def minutes(seconds):
+    return f'{int(seconds) // 60}:{int(seconds) % 60:02d}'
+
+class Clock:
+
+    def __init__(self, stages, now=time.monotonic):
+        self.waiting = dict.fromkeys(stages)
+        self.total = len(stages)
+        self.now = now
+        self.begin_s = self.stage_s = now()
+        self.present = None
+        self.measured_s = self.planned_s = 0.0
+
+    def start(self, stage, runs):
+        self.finish()
+        self.waiting.pop(stage, None)
+        self.present = stage if runs else None
+        self.stage_s = self.now()
+        place = f'[{self.total - len(self.waiting)}/{self.total}] {stage}'
+        if not runs:
+            return f'{place}: up to date'
+        return f'{place} | {minutes(self.now() - self.begin_s)} elapsed, about {minutes(self.to_go_s())} to go'
+
+    def finish(self):
+        if self.present:
+            self.measured_s += self.now() - self.stage_s
+            self.planned_s += expected_s(self.present)
+            self.present = None
+
+    def to_go_s(self):
+        pace = (self.measured_s + 120) / (self.planned_s + 120)
+        left = sum(map(expected_s, self.waiting)) + (expected_s(self.present) if self.present else 0)
+        return pace * left
+
+def stage_names(folder, targets):
+    command = [*dvc(), 'stage', 'list', '--name-only']
+    listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
+    if listed.returncode:
+        raise WorkspaceError(f"dvc stage list: {' '.join(listed.stderr.split())}")
+    return [name for name in listed.stdout.split() if not targets or name in targets]
+
+def repro(folder, *arguments, targets=()):
+    clock = Clock(stage_names(folder, targets))
+    command = [*dvc(), 'repro', *arguments, *targets]
+    with subprocess.Popen(command, cwd=folder, env=surroundings(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace') as process:
+        try:
+            for line in process.stdout:
+                stage = STAGE.match(line)
+                if stage:
+                    print(clock.start(stage[2], runs=stage[1] == 'Running stage'), flush=True)
+                elif line.strip() and (not line.startswith((*NOISE, '> '))):
+                    print(f'    {line.rstrip()}', flush=True)
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            return 130
+    print(f'{minutes(clock.now() - clock.begin_s)} in all', flush=True)
+    return process.returncode
+
+def announce(folder):
+    params = yaml.safe_load((folder / 'params.yaml').read_text())
+    grid = params['grid']
+    stages = stage_names(folder, ())
+    expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
+    print(f'workspace: {folder.name}/ (the committed results are not touched)')
+    print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
+    print(f"methods: {', '.join([*grid['baselines'], *grid['variants']])}")
+    print(f'{len(stages)} stages, about {expected_min} minutes on 2 cores from scratch; stop and go on at any time', flush=True)
+
+def quick(root=ROOT):
+    folder = prepare('quick', root / 'profiles/quick/params.yaml', root)
+    announce(folder)
+    code = repro(folder)
+    if code:
+        print('quick: a stage failed or was stopped, see above; `make quick` goes on from there', file=sys.stderr)
+        return code
+    code = subprocess.run([PYTHON, '-m', 'ace.report.claims'], cwd=folder, env=surroundings(folder)).returncode
+    print(f'\nAll of it lies in {folder.name}/results/. The committed results, at a larger scale, lie in results/.')
+    return code
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog='python -m ace.pipeline.workspace', description='Run in a folder of its own.')
+    parser.add_argument('name', choices=['quick'])
+    parser.parse_args(arguments)
+    try:
+        return quick()
+    except WorkspaceError as error:
+        print(error, file=sys.stderr)
+        return 1
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,84 @@
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+import pandas as pd
+from ace.report import measure
+from ace.report.runs import ReportError, read
+from ace.report.show import full_markdown, print_claims, summary_line, update_readme
+from ace.report.tables import write_csv, write_numbers
+PAPER = 'ICML 2025, arXiv 2506.02522'
+COLUMNS = ['id', 'claim', 'paper_value', 'source', 'measured', 'ci_low', 'ci_high', 'n', 'scale']
+COLUMNS += ['criterion', 'verdict', 'evidence']
+NUMBERS = ['measured', 'ci_low', 'ci_high']
+PLACES = ['unit', 'notebook', 'stage']
+
+@dataclass(frozen=True)
+class Claim:
+    id: str
+    claim: str
+    paper_value: str
+    source: str
+    criterion: str
+    unit: str
+    measure: callable
+    notebook: str = '90_claims'
+    stage: str = 'claims'
+CLAIMS = [Claim('C1', 'Best gain of ACE over expert-guided RL', 'up to +145 %', f'{PAPER}; second hand: Table 1, WCCI 2022', "In the environment with the largest gain, ace survives more than expert_sac with an interval above 0; size: at least 72.5 % more. Survival is our reading, the paper's metric is not known.", '% gain in survival', partial(measure.best_gain, better='ace', worse='expert_sac', metric='survival', size=72.5)), Claim('C2', 'Survival of ACE against plain RL', '77 % against 39.5 %', f'{PAPER}; one table, number not known to us', "Survival of ace minus sac on identical test episodes, averaged over the environments, has an interval above 0; size: at least 18.75 points, half of the paper's 37.5.", 'pts of survival', partial(measure.difference, better='ace', worse='sac', metric='survival', size=18.75), '10_table_main', 'table_main'), Claim('C3', 'Refinements that ACE needs', '287 to 682', f'{PAPER}; table not known to us', 'The mean number of refined samples a run of ace uses lies between 287 and 682: in every environment reproduced, in some partly, in none not reproduced.', 'refinements a run', partial(measure.count, variant='ace', metric='refinements', low=287, high=682)), Claim('C4', 'Samples that expert-guided RL needs', 'more than 100,000', f'{PAPER}; second hand: Table 1, 100K to 200K', 'expert_sac reaches its best validation survival only after more than 100,000 environment steps, interval above that; to be tested it must have been trained for that long.', 'environment steps', partial(measure.samples_to_best, variant='expert_sac', at_least=100000)), Claim('C5', 'Test time, expert-guided RL against ACE', '46.1 s against 38.7 s', f'{PAPER}; second hand: Table 1', "Seconds of the test, expert_sac over ace, have an interval above 1; size: at least 1.095, half of the paper's excess of 0.19.", 'ratio of seconds', partial(measure.seconds_ratio, slow='expert_sac', fast='ace', key='evaluate', size=1.095)), Claim('C6', 'Test time with an LLM in the loop', 'over 1000 s (ACE 38.7 s)', f'{PAPER}; second hand: Table 1, 1480.8 s to thousands', 'Seconds of the test, llm_only over ace, have an interval above 1; size: at least 12.9, half of 1000 / 38.7.', 'ratio of seconds', partial(measure.seconds_ratio, slow='llm_only', fast='ace', key='evaluate', size=12.9)), Claim('C7', 'Training overhead of the LLM', '1 h 48 min for 508 calls', f'{PAPER}; second hand: Table 4, NeurIPS 2020', "Seconds an inference with the paper's 7B model (variant ace_qwen2_7b) lie within a factor of 2 of 12.8. The embedded model's are no test of it and are only told.", 's an inference', partial(measure.seconds_per_call, variant='ace_qwen2_7b', low=6.4, high=25.5)), Claim('C8', 'Episode reward of ACE, WCCI 2020', '69.8 (no f_LLM: 48.3)', f'{PAPER}; second hand: Table 2', "The paper's unit of reward is not known, so the ratio to the row without f_LLM is judged (paper 1.445): episode reward, ace over ace_no_actor on wcci2020, has an interval above 1; size: at least 1.22.", 'ratio of rewards', partial(measure.ratio, above='ace', below='ace_no_actor', metric='reward', size=1.22, envs=['wcci2020']), '11_table_roles', 'table_roles'), Claim('C9', 'Reward lost without f_LLM, WCCI 2020', '48.3, about 30 % less', f'{PAPER}; second hand: Table 2', "Loss of episode reward from ace to ace_no_actor on wcci2020, in percent of ace's, has an interval above 0; size: at least 15 %. The same two arms as C8.", "% of ACE's reward", partial(measure.loss, full='ace', without=['ace_no_actor'], metric='reward', size=15.0, envs=['wcci2020']), '11_table_roles', 'table_roles'), Claim('C10', 'Refined samples at r̄ = 0.3 and -0.3', '510 and 83', f'{PAPER}; second hand: Table 3', "Refined samples a run, ace_rbar_pos over ace_rbar_neg, have an interval above 1; size: at least 3.07, half of the paper's ratio of 6.1.", 'ratio of counts', partial(measure.ratio, above='ace_rbar_pos', below='ace_rbar_neg', metric='refinements', size=3.07)), Claim('C11', 'r̄ = 0 is best, the extremes lose', 'about 6 %', f'{PAPER}; second hand: Table 3', "The smaller of the two losses of survival, from ace to ace_rbar_pos and to ace_rbar_neg, in percent of ace's, has an interval above 0; size: at least 3 %. Survival is our reading.", "% of ACE's survival", partial(measure.loss, full='ace', without=['ace_rbar_pos', 'ace_rbar_neg'], metric='survival', size=3.0)), Claim('C12', 'Survival without fine-tuning the LLM', 'plateau at about 77 %', f'{PAPER}; second hand: Table 3, +10.9 % after fine-tuning', 'Survival of ace minus ace_no_finetune has an interval above 0; size: ace_no_finetune itself survives 67 to 87 %.', 'pts of survival', partial(measure.gain_to_level, full='ace', without='ace_no_finetune', metric='survival', level=(67.0, 87.0))), Claim('C13', 'Trajectories chosen by action are worst', 'clearly (an order)', f'{PAPER}, Table 3', 'The smaller of the two differences in survival, ace (selects by reward) and ace_select_state minus ace_select_action, has an interval above 0; size: at least 2 points.', 'pts of survival', partial(measure.smallest_difference, better=['ace', 'ace_select_state'], worse='ace_select_action', metric='survival', size=2.0)), Claim('C14', 'LLM query rate matters less on unseen', 'gap narrows (288 of 576)', f'{PAPER}; figure not known to us', 'The gap in survival between ace_query_high and ace_query_low, less the gap between ace_half_query_high and ace_half_query_low (trained on half of the scenarios), has an interval above 0. No size is claimed.', 'pts of survival', partial(measure.narrowing, wide=['ace_query_high', 'ace_query_low'], narrow=['ace_half_query_high', 'ace_half_query_low'], metric='survival'))]
+
+def evaluate(runs, ids=None):
+    rows = []
+    for claim in [claim for claim in CLAIMS if not ids or claim.id in ids]:
+        try:
+            measured, n, verdict, evidence = claim.measure(runs)
+        except measure.NotTested as reason:
+            measured, n, verdict, evidence = ((None, None, None), '', 'not tested', f'not tested: {reason}')
+        said = [claim.id, claim.claim, claim.paper_value, claim.source]
+        rows.append([*said, *measured, n, runs.scale, claim.criterion, verdict, evidence])
+    return _with_places(pd.DataFrame(rows, columns=COLUMNS))
+
+def write(params, results):
+    runs = read(params, results)
+    table = evaluate(runs)
+    write_csv(table[COLUMNS], Path(results) / 'claims.csv')
+    text = f"# The paper's claims, scale {params.scale}\n\n{summary_line(table)}\n\n{full_markdown(table)}"
+    (Path(results) / 'claims.md').write_text(text, encoding='utf-8', newline='\n')
+    write_numbers(runs, {verdict: int((table['verdict'] == verdict).sum()) for verdict in measure.VERDICTS}, results)
+    return table
+
+def read_written(results):
+    path = Path(results) / 'claims.csv'
+    if not path.is_file():
+        workspace = Path(results).parent.resolve().name
+        raise ReportError(f'no results/claims.csv in {workspace}: run `make quick` or `dvc repro claims`')
+    empty = dict.fromkeys(NUMBERS, '')
+    return _with_places(pd.read_csv(path, dtype={'n': str}, keep_default_na=False, na_values=empty))
+
+def _with_places(table):
+    claims = {claim.id: claim for claim in CLAIMS}
+    for place in PLACES:
+        table[place] = [getattr(claims[name], place) for name in table['id']]
+    return table.astype(dict.fromkeys(NUMBERS, float))
+
+def main(arguments=None):
+    from ace.config import ConfigError, root
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        if (unknown := [argument for argument in arguments if argument != '--readme']):
+            raise ReportError(f'unknown argument {unknown[0]}; there is --readme')
+        results = root() / 'results'
+        table = read_written(results)
+        print_claims(table)
+        if '--readme' in arguments:
+            changed = update_readme(root() / 'README.md', table)
+            print('README.md: table renewed' if changed else 'README.md: up to date')
+    except (ReportError, ConfigError) as error:
+        print(f'claims: {error}', file=sys.stderr)
+        return 1
+    print('\nWhere to look next:')
+    for place, what in (('claims.md', 'the claims with criteria and evidence'), ('tables/main.md', 'all methods with intervals and budgets'), ('tables/ablation_roles.md', 'with and without f_LLM and g_LLM'), ('figures/learning_curves.png', 'learning curves'), ('notebooks/', 'the executed notebooks')):
+        if (results / place).exists():
+            print(f"  {'results/' + place:38} {what}")
+    return 0
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,180 @@
+from typing import NamedTuple
+import numpy as np
+from ace.report import stats
+from ace.report.runs import EPISODE_METRICS
+VERDICTS = ('reproduced', 'partly', 'not reproduced', 'not tested')
+
+class NotTested(Exception):
+    pass
+
+class Measured(NamedTuple):
+    estimate: stats.Estimate
+    n: str
+    verdict: str
+    evidence: str
+
+def by_sign_and_size(estimate, size, null=0.0):
+    if not np.isfinite(estimate).all():
+        return 'not tested'
+    if estimate.low <= null:
+        return 'not reproduced'
+    return 'reproduced' if estimate.value >= size else 'partly'
+
+def by_range(values, low, high):
+    inside = sum((low <= value <= high for value in values))
+    return 'reproduced' if inside == len(values) else 'partly' if inside else 'not reproduced'
+
+def difference(runs, better, worse, metric, size, envs=None):
+    envs = _need(runs, [better, worse], envs)
+    a, b = (_scores(runs, envs, better, metric), _scores(runs, envs, worse, metric))
+    estimate = stats.paired_difference(a, b)
+    return _measured(runs, envs, [better, worse], metric, estimate, by_sign_and_size(estimate, size))
+
+def best_gain(runs, better, worse, metric, size):
+    envs = _need(runs, [better, worse])
+    gains = {}
+    for env in envs:
+        ratio = stats.paired_ratio(runs.scores(env, better, metric), runs.scores(env, worse, metric))
+        if np.isfinite(ratio).all():
+            gains[env] = stats.Estimate(*(100 * (end - 1) for end in ratio))
+    if not gains:
+        raise NotTested(f'{metric} of {worse} is not positive throughout, so a gain in percent has no meaning')
+    env = max(gains, key=lambda name: gains[name].value)
+    note = f'largest of {len(gains)} environments: {env}'
+    return _measured(runs, [env], [better, worse], metric, gains[env], by_sign_and_size(gains[env], size), note)
+
+def ratio(runs, above, below, metric, size, envs=None):
+    envs = _need(runs, [above, below], envs)
+    estimate = stats.paired_ratio(_scores(runs, envs, above, metric), _scores(runs, envs, below, metric))
+    _defined(estimate, f'{metric} of {below} is not positive throughout, or there is a single value: no ratio')
+    return _measured(runs, envs, [above, below], metric, estimate, by_sign_and_size(estimate, size, null=1.0))
+
+def loss(runs, full, without, metric, size, envs=None):
+    envs = _need(runs, [full, *without], envs)
+    methods = [_scores(runs, envs, variant, metric) for variant in (full, *without)]
+    strata = list(zip(*methods, strict=True))
+
+    def smallest(means):
+        top = np.where(means[..., 0] > 0, means[..., 0], np.nan)
+        return 100 * (1 - means[..., 1:].max(axis=-1) / top)
+    estimate = stats.estimate(strata, smallest)
+    _defined(estimate, f'{metric} of {full} is not positive throughout, or there is a single value: no share of it')
+    return _measured(runs, envs, [full, *without], metric, estimate, by_sign_and_size(estimate, size))
+
+def smallest_difference(runs, better, worse, metric, size):
+    envs = _need(runs, [*better, worse])
+    strata = list(zip(*[_scores(runs, envs, variant, metric) for variant in (*better, worse)], strict=True))
+    estimate = stats.estimate(strata, lambda means: means[..., :-1].min(axis=-1) - means[..., -1])
+    return _measured(runs, envs, [*better, worse], metric, estimate, by_sign_and_size(estimate, size))
+
+def narrowing(runs, wide, narrow, metric):
+    envs = _need(runs, [*wide, *narrow])
+    strata = list(zip(*[_scores(runs, envs, variant, metric) for variant in (*wide, *narrow)], strict=True))
+    estimate = stats.estimate(strata, lambda m: m[..., 0] - m[..., 1] - (m[..., 2] - m[..., 3]))
+    return _measured(runs, envs, [*wide, *narrow], metric, estimate, by_sign_and_size(estimate, 0.0))
+
+def gain_to_level(runs, full, without, metric, level):
+    envs = _need(runs, [full, without])
+    a, b = (_scores(runs, envs, full, metric), _scores(runs, envs, without, metric))
+    estimate = stats.paired_difference(a, b)
+    at_level = level[0] <= np.mean([scores.mean() for scores in b]) <= level[1]
+    size = -np.inf if at_level else np.inf
+    return _measured(runs, envs, [full, without], metric, estimate, by_sign_and_size(estimate, size))
+
+def count(runs, variant, metric, low, high):
+    envs = _need(runs, [variant])
+    scores = _scores(runs, envs, variant, metric)
+    estimate = stats.estimate([[values] for values in scores], lambda means: means[..., 0])
+    verdict = by_range([values.mean() for values in scores], low, high)
+    return _measured(runs, envs, [variant], metric, estimate, verdict)
+
+def samples_to_best(runs, variant, at_least):
+    envs = _need(runs, [variant])
+    steps = []
+    for env in envs:
+        curves = [run.training for run in runs.of(env, variant)]
+        if any((curve is None for curve in curves)):
+            raise NotTested(f'{variant} has no training.csv')
+        if max((curve['env_steps'].max() for curve in curves)) < at_least:
+            raise NotTested(f'{variant} was trained for fewer than {at_least:,} environment steps')
+        steps.append(np.array([[curve.loc[curve['survival'].idxmax(), 'env_steps']] for curve in curves], dtype=float))
+    estimate = stats.estimate([[values] for values in steps], lambda means: means[..., 0])
+    verdict = by_sign_and_size(estimate, at_least, null=at_least)
+    return _measured(runs, envs, [variant], None, estimate, verdict, 'training.csv')
+
+def seconds_ratio(runs, slow, fast, key, size):
+    envs = _need(runs, [slow, fast])
+    above, below = ([_seconds(runs, env, variant, key) for env in envs] for variant in (slow, fast))
+    estimate = stats.paired_ratio(above, below)
+    _defined(estimate, 'one seed each: no interval for a time')
+    verdict = by_sign_and_size(estimate, size, null=1.0)
+    return _measured(runs, envs, [slow, fast], None, estimate, verdict, 'seconds from results/provenance/')
+
+def seconds_per_call(runs, variant, low, high, ours='ace'):
+    if variant not in runs.variants:
+        raise NotTested(f'{_absent(variant)}; {_told_per_call(runs, ours)}')
+    envs = _need(runs, [variant])
+    values = [_per_call(runs, env, variant) for env in envs]
+    estimate = stats.estimate([[scores] for scores in values], lambda means: means[..., 0])
+    verdict = by_range([scores.mean() for scores in values], low, high)
+    return _measured(runs, envs, [variant], None, estimate, verdict, 'seconds a call from results/provenance/')
+
+def _told_per_call(runs, variant):
+    try:
+        values = {env: _per_call(runs, env, variant).mean() for env in _need(runs, [variant])}
+    except NotTested as reason:
+        return str(reason)
+    return f"seconds a call in {variant}: {', '.join((f'{env} {value:.3g}' for env, value in values.items()))}"
+
+def _seconds(runs, env, variant, key):
+    try:
+        return np.array([[float(run.provenance['wall_s'][key])] for run in runs.of(env, variant)])
+    except (TypeError, KeyError):
+        raise NotTested(f'no wall_s.{key} in the provenance of {env}/{variant}') from None
+
+def _per_call(runs, env, variant):
+    calls = [run.manifest['budget'].get('train', {}).get('llm_calls', 0) for run in runs.of(env, variant)]
+    if not all(calls):
+        raise NotTested(f'{env}/{variant} made no language-model call in training')
+    return _seconds(runs, env, variant, 'llm') / np.array(calls, dtype=float)[:, None]
+
+def _need(runs, variants, envs=None):
+    missing = [variant for variant in dict.fromkeys(variants) if variant not in runs.variants]
+    if missing:
+        raise NotTested(_absent(*missing))
+    absent = [env for env in envs or [] if env not in runs.environments]
+    if absent:
+        raise NotTested(f"environment {', '.join(absent)} is not in the declared grid")
+    return list(envs or runs.environments)
+
+def _absent(*variants):
+    return f"variant {', '.join(variants)} is not in the declared grid"
+
+def _defined(estimate, reason):
+    if not np.isfinite(estimate).all():
+        raise NotTested(reason)
+
+def _scores(runs, envs, variant, metric):
+    return [runs.scores(env, variant, metric) for env in envs]
+
+def _measured(runs, envs, variants, metric, estimate, verdict, note=''):
+    parts = [note] if note else []
+    if metric:
+        for env in envs:
+            means = [f'{variant} {runs.scores(env, variant, metric).mean():.4g}' for variant in variants]
+            parts.append(f"{env} {metric}: {', '.join(means)}")
+    if verdict == 'not tested':
+        parts.append('one value: no interval')
+    files = f'results/runs/{_choice(envs)}/{_choice(variants)}/'
+    seeds = sorted({len(runs.of(env, variant)) for env in envs for variant in variants})
+    episodes = sorted({len(runs.of(env, variant)[0].episodes) for env in envs for variant in variants})
+    if seeds[0] == 1:
+        parts.append('one seed: the interval is of the episodes alone and says nothing about training luck')
+    n = f"{len(envs)} env x {'/'.join(map(str, seeds))} seed{('' if seeds == [1] else 's')}"
+    if metric in EPISODE_METRICS:
+        n += f" x {'/'.join(map(str, episodes))} episodes"
+    return Measured(estimate, n, verdict, '; '.join([*parts, files]))
+
+def _choice(names):
+    names = list(dict.fromkeys(names))
+    return names[0] if len(names) == 1 else '{' + ','.join(names) + '}'

@@ -1,0 +1,93 @@
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+import numpy as np
+import pandas as pd
+EPISODE_METRICS = {'survival': ('survival', 100.0), 'survived_steps': ('survived_steps', 1.0), 'reward': ('reward', 1.0), 'decisions': ('decisions', 1.0), 'topology_actions': ('topology_actions', 1.0), 'simulator_calls_test': ('simulator_calls', 1.0), 'dc_calls_test': ('dc_calls', 1.0), 'llm_calls_test': ('llm_calls', 1.0)}
+RUN_METRICS = {'env_steps_train': lambda manifest: manifest['budget'].get('train', {}).get('env_steps', 0), 'refinements': lambda manifest: manifest.get('refinements', 0)}
+
+class ReportError(Exception):
+    pass
+
+@dataclass(frozen=True)
+class Run:
+    seed: int
+    folder: str
+    episodes: pd.DataFrame
+    training: pd.DataFrame | None
+    manifest: dict
+    provenance: dict | None
+
+@dataclass(frozen=True)
+class Runs:
+    scale: str
+    environments: list
+    variants: list
+    cells: dict = field(repr=False)
+
+    def of(self, env, variant):
+        return self.cells[env, variant]
+
+    def scores(self, env, variant, metric):
+        runs = self.of(env, variant)
+        if metric in RUN_METRICS:
+            return np.array([[float(RUN_METRICS[metric](run.manifest))] for run in runs])
+        column, factor = EPISODE_METRICS[metric]
+        return factor * np.stack([run.episodes[column].to_numpy(float) for run in runs])
+
+    def spent(self, env, variant, what):
+        totals = [sum((phase.get(what, 0) for phase in run.manifest['budget'].values())) for run in self.of(env, variant)]
+        return sum(totals) / len(totals)
+
+def declared(params):
+    return [*params.grid.baselines, *params.grid.variants]
+
+def seeds_of(params, variant):
+    return [0] if variant in params.grid.baselines else list(params.seeds)
+
+def target(params, env, variant):
+    return f"{('baseline' if variant in params.grid.baselines else 'train')}@{env}-{variant}"
+
+def read(params, results, variants=None):
+    methods = declared(params)
+    for variant in variants or []:
+        if variant not in methods:
+            raise ReportError(f"variant {variant} is not in the grid of params.yaml; there are {', '.join(methods)}")
+    variants = list(variants or methods)
+    cells = {(env, variant): [_read_run(Path(results), params, env, variant, seed) for seed in seeds_of(params, variant)] for env in params.grid.environments for variant in variants}
+    for env in params.grid.environments:
+        _check_same_test([(target(params, env, variant), run) for variant in variants for run in cells[env, variant]])
+    return Runs(params.scale, list(params.grid.environments), variants, cells)
+
+def _read_run(results, params, env, variant, seed):
+    folder = results / 'runs' / env / variant / f'seed={seed}'
+    name = f'results/runs/{env}/{variant}/seed={seed}'
+    remedy = f'run `dvc repro {target(params, env, variant)}`'
+    for file in ('manifest.json', 'episodes.csv'):
+        if not (folder / file).is_file():
+            raise ReportError(f'no {file} in {name}: {remedy}')
+    manifest = json.loads((folder / 'manifest.json').read_text(encoding='utf-8'))
+    training, provenance = (folder / 'training.csv', results / 'provenance' / env / variant / f'seed={seed}.json')
+    trained = ['refinements'] if training.is_file() else []
+    for key in ('env', 'variant', 'seed', 'scale', 'test_hash', 'budget', *trained):
+        if key not in manifest:
+            raise ReportError(f'{name}/manifest.json has no {key}: {remedy}')
+    for key, expected in (('env', env), ('variant', variant), ('seed', seed), ('scale', params.scale)):
+        if manifest[key] != expected:
+            raise ReportError(f'{name} was made for {key} {manifest[key]}, but {expected} is declared: {remedy}')
+    episodes = pd.read_csv(folder / 'episodes.csv')
+    episodes = episodes[episodes['split'] == 'test'].sort_values('episode').reset_index(drop=True)
+    columns = [column for column, _ in EPISODE_METRICS.values()]
+    if episodes.empty or episodes[columns].isna().any(axis=None):
+        raise ReportError(f'{name}/episodes.csv has no test episodes or has empty cells: {remedy}')
+    return Run(seed, name, episodes, pd.read_csv(training) if training.is_file() else None, manifest, json.loads(provenance.read_text(encoding='utf-8')) if provenance.is_file() else None)
+
+def _check_same_test(runs):
+    first_target, first = runs[0]
+    identity = ['episode', 'scenario', 'horizon']
+    for name, run in runs[1:]:
+        if run.manifest['test_hash'] != first.manifest['test_hash']:
+            raise ReportError(f"{run.folder} was tested on other scenarios (test_hash {run.manifest['test_hash'][:12]}) than {first.folder} ({first.manifest['test_hash'][:12]}): run `dvc repro {name}` or `dvc repro {first_target}`, whichever is old")
+        if not run.episodes[identity].equals(first.episodes[identity]):
+            both = f'`dvc repro -s -f {name} {first_target}`'
+            raise ReportError(f'{run.folder} and {first.folder} list different test episodes: run {both}')

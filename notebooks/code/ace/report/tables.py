@@ -1,0 +1,145 @@
+import json
+import math
+from pathlib import Path
+import numpy as np
+import pandas as pd
+from ace.report import stats
+from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
+LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM'}
+COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
+COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
+ROLES = ['ace', 'ace_no_actor', 'ace_no_critic', 'sac']
+HAS_ROLE = {'ace': ('yes', 'yes'), 'ace_no_actor': ('no', 'yes'), 'ace_no_critic': ('yes', 'no'), 'sac': ('no', 'no')}
+REFERENCES = ['reconnect', 'sac', 'ace']
+HEADLINE = ['survival', 'reward']
+NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Calls are all that one run used: training, validation, language-model corpus and test."
+
+def label(variant):
+    return LABELS.get(variant, variant)
+
+def main_methods(params):
+    return [variant for variant in declared(params) if not variant.startswith('ace_')]
+
+def summarise(runs, metrics=None):
+    rows = []
+    for env in runs.environments:
+        for variant in runs.variants:
+            calls = [round(runs.spent(env, variant, what)) for what in ('simulator_calls', 'llm_calls')]
+            for metric in metrics or [*EPISODE_METRICS, *RUN_METRICS]:
+                found = stats.summary(runs.scores(env, variant, metric))
+                n_episodes = 0 if metric in RUN_METRICS else found.n_episodes
+                rows.append([env, variant, metric, *found[:6], n_episodes, *calls, runs.scale])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+def paired(runs, references=REFERENCES, metrics=HEADLINE):
+    rows = []
+    for env in runs.environments:
+        for b in [reference for reference in references if reference in runs.variants]:
+            for a in [variant for variant in runs.variants if variant != b]:
+                for metric in metrics:
+                    score_a, score_b = (runs.scores(env, a, metric), runs.scores(env, b, metric))
+                    difference = stats.paired_difference(score_a, score_b)
+                    rows.append([env, a, b, metric, *difference, len(score_a), len(score_b), score_a.shape[1]])
+    columns = ['env', 'a', 'b', 'metric', 'difference', 'ci_low', 'ci_high', 'n_seeds', 'n_seeds_b', 'n_episodes']
+    return pd.DataFrame(rows, columns=columns)
+
+def write_main(params, results, variants=None):
+    runs = read(params, results, variants or main_methods(params))
+    table, pairs = (summarise(runs), paired(runs))
+    head = ['Grid', 'Method', 'Survival, %', 'IQM [95 %]', 'Reward', 'IQM [95 %]', 'Seeds x episodes']
+    head += ['Training env. steps', 'Simulator calls', 'DC calls', 'LLM calls', 'LLM calls in the test']
+    rows = []
+    for env in runs.environments:
+        for variant in runs.variants:
+            cells = _cells(table, env, variant)
+            rows.append([env, label(variant), *_scores(cells['survival'], 1), *_scores(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [_count(cells['env_steps_train']['mean'])] + [_count(runs.spent(env, variant, what)) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [_count(cells['llm_calls_test']['mean'])])
+    _write_three(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}')
+    write_csv(pairs, Path(results) / 'tables' / 'paired.csv')
+    return (table, pairs)
+
+def write_roles(params, results, variants=None):
+    runs = read(params, results, variants or [variant for variant in ROLES if variant in declared(params)])
+    table = summarise(runs, HEADLINE)
+    pairs = paired(runs, ['ace']).rename(columns={'a': 'variant', 'ci_low': 'difference_low', 'ci_high': 'difference_high'})
+    differences = ['difference', 'difference_low', 'difference_high']
+    table = table.merge(pairs[['env', 'variant', 'metric', *differences]], how='left', on=['env', 'variant', 'metric'])
+    head = ['Grid', 'Variant', 'f_LLM', 'g_LLM', 'Survival, %', 'IQM [95 %]', 'minus ACE [95 %]']
+    head += ['Reward', 'IQM [95 %]', 'minus ACE [95 %]', 'Seeds x episodes', 'Simulator calls', 'LLM calls']
+    rows = []
+    for env in runs.environments:
+        for variant in runs.variants:
+            cells = _cells(table, env, variant)
+            row = [env, label(variant), *HAS_ROLE.get(variant, ('', ''))]
+            for metric in HEADLINE:
+                row += _scores(cells[metric], 1)
+                row.append(_with_interval(*(cells[metric][name] for name in differences), 1, sign='+'))
+            survival = cells['survival']
+            row += [f'{survival.n_seeds} x {survival.n_episodes}']
+            rows.append([*row, _count(survival.simulator_calls), _count(survival.llm_calls)])
+    _write_three(results, 'ablation_roles', table, head, rows, f'Roles of the language model, scale {params.scale}')
+    return table
+
+def write_numbers(runs, verdicts, results):
+    numbers = {}
+    for env in runs.environments:
+        numbers[env] = {}
+        for variant in runs.variants:
+            numbers[env][variant] = {'survival_percent': round(float(runs.scores(env, variant, 'survival').mean()), 2), 'reward': round(float(runs.scores(env, variant, 'reward').mean()), 2), 'simulator_calls': round(runs.spent(env, variant, 'simulator_calls')), 'llm_calls': round(runs.spent(env, variant, 'llm_calls'))}
+    numbers['claims'] = verdicts
+    _write(Path(results) / 'numbers.json', json.dumps(numbers, indent=2) + '\n')
+    return numbers
+
+def number(value):
+    if value is None or value is pd.NA:
+        return ''
+    if isinstance(value, (str, int, np.integer)):
+        return str(value)
+    if not math.isfinite(value):
+        return ''
+    text = np.format_float_positional(float(value), precision=6, unique=False, fractional=False, trim='-')
+    return '0' if text in ('-0', '0') else text
+
+def write_csv(table, path):
+    text = table.astype(object).map(number).to_csv(index=False, lineterminator='\n')
+    _write(path, text)
+
+def markdown(head, rows):
+    lines = [head, ['---'] * len(head), *rows]
+    return ''.join(('| ' + ' | '.join((cell.replace('|', '\\|') for cell in line)) + ' |\n' for line in lines))
+
+def latex(head, rows, caption):
+    body = [' & '.join((_tex(cell) for cell in row)) + ' \\\\\n' for row in [head, *rows]]
+    columns = 'll' + 'r' * (len(head) - 2)
+    return f"% {caption}; needs booktabs\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body[0]}\\midrule\n{''.join(body[1:])}\\bottomrule\n\\end{{tabular}}\n"
+
+def _cells(table, env, variant):
+    chosen = table[(table['env'] == env) & (table['variant'] == variant)]
+    return {row['metric']: row for _, row in chosen.iterrows()}
+
+def _scores(row, digits):
+    spread = '' if math.isnan(row['std']) else f" ± {row['std']:.{digits}f}"
+    return (f"{row['mean']:.{digits}f}{spread}", _with_interval(row['iqm'], row['ci_low'], row['ci_high'], digits))
+
+def _with_interval(value, low, high, digits, sign=''):
+    if math.isnan(value):
+        return ''
+    ends = '' if math.isnan(low) else f' [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]'
+    return f'{value:{sign}.{digits}f}{ends}'
+
+def _count(value):
+    return f'{round(value):,}'
+
+def _tex(cell):
+    for plain, command in (('%', '\\%'), ('_', '\\_'), ('±', '$\\pm$'), (' x ', ' $\\times$ ')):
+        cell = cell.replace(plain, command)
+    return cell
+
+def _write_three(results, name, table, head, rows, title):
+    folder = Path(results) / 'tables'
+    write_csv(table, folder / f'{name}.csv')
+    _write(folder / f'{name}.md', f'# {title}\n\n{markdown(head, rows)}\n{NOTE}\n')
+    _write(folder / f'{name}.tex', latex(head, rows, title))
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding='utf-8', newline='\n')

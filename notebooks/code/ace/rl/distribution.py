@@ -1,0 +1,202 @@
+from __future__ import annotations
+import heapq
+from typing import NamedTuple
+import numpy as np
+import torch
+import torch.nn.functional as F
+ILLEGAL = -1000000000.0
+TINY_MASS = 1e-12
+REJECTION_ROUNDS = 32
+
+class Values(NamedTuple):
+    top: torch.Tensor
+    bits: torch.Tensor
+
+class Reading(NamedTuple):
+    allowed: np.ndarray
+    free: np.ndarray
+    free_code: np.ndarray
+    present: np.ndarray
+    subtract: np.ndarray
+
+class ActionSpace:
+
+    def __init__(self, catalogue) -> None:
+        self.n_enum, self.n_bits = (int(catalogue.n_enum), int(catalogue.hub_bits))
+        has_hub = self.n_bits > 0
+        self.hub_codes = np.asarray(catalogue.hub_codes if has_hub else [], dtype=np.int64)
+        self.excluded = np.asarray(catalogue.hub_excluded if has_hub else [], dtype=np.int64)
+        self.n_actions = self.n_enum + self.hub_codes.size
+        self.n_logits = self.n_enum + 1 + self.n_bits
+        self.n_legal = self.n_logits + self.n_bits
+        self.sub = np.asarray(catalogue.sub)[:self.n_enum]
+        self.powers = np.int64(1) << np.arange(self.n_bits, dtype=np.int64)
+        self.is_excluded = np.zeros(1 << self.n_bits, dtype=bool)
+        self.is_excluded[self.excluded] = True
+        self.hub_id = np.full(1 << self.n_bits, -1, dtype=np.int64)
+        self.hub_id[self.hub_codes] = self.n_enum + np.arange(self.hub_codes.size)
+        if has_hub and (not np.array_equal(self.hub_id >= 0, ~self.is_excluded)):
+            raise ValueError("the hub's action codes and excluded codes do not share out its 2**H patterns")
+        self.excluded_bits = torch.from_numpy(self.unpack(self.excluded))
+
+    def unpack(self, codes: np.ndarray) -> np.ndarray:
+        return (np.asarray(codes)[:, None] & self.powers != 0).astype(np.float64)
+
+    def codes_of(self, actions: np.ndarray) -> np.ndarray:
+        actions = np.asarray(actions, dtype=np.int64)
+        codes = np.full(actions.shape, -1, dtype=np.int64)
+        at_hub = actions >= self.n_enum
+        codes[at_hub] = self.hub_codes[actions[at_hub] - self.n_enum]
+        return codes
+
+    def bits_of(self, actions: np.ndarray) -> np.ndarray:
+        return self.unpack(np.maximum(self.codes_of(actions), 0))
+
+    def log_prior(self, do_nothing: float) -> np.ndarray:
+        subs, inverse, counts = np.unique(self.sub[1:], return_inverse=True, return_counts=True)
+        share = np.log1p(-do_nothing) - np.log(max(subs.size + (self.n_bits > 0), 1))
+        prior = np.zeros(self.n_logits)
+        prior[0] = np.log(do_nothing)
+        prior[1:self.n_enum] = share - np.log(counts[inverse])
+        prior[self.n_enum] = share
+        return prior.astype(np.float32)
+
+    def read(self, legal: np.ndarray) -> Reading:
+        e, h = (self.n_enum, self.n_bits)
+        free = legal[:, e + 1:e + 1 + h] != 0
+        free_code = free @ self.powers
+        present = (legal[:, e + 1 + h:] != 0) @ self.powers
+        subtract = np.empty((len(legal), self.excluded.size + 1), dtype=bool)
+        subtract[:, :-1] = self.excluded & ~free_code[:, None] == 0
+        subtract[:, -1] = (present & ~free_code == 0) & ~self.is_excluded[present]
+        allowed = legal[:, :e + 1] != 0
+        allowed[:, e] &= np.int64(1) << free.sum(1, dtype=np.int64) > subtract.sum(1)
+        return Reading(allowed, free, free_code, present, subtract)
+
+class CatalogueDistribution:
+
+    def __init__(self, space: ActionSpace, logits: torch.Tensor, legal: np.ndarray) -> None:
+        self.space, self._logits, self._legal = (space, logits, legal)
+        self._reading = reading = space.read(legal)
+        penalty = torch.from_numpy((np.float32(1.0) - reading.allowed) * np.float32(ILLEGAL))
+        top, bits = logits.split([space.n_enum + 1, space.n_bits], dim=1)
+        top = top + penalty
+        self.log_top, self.p_top = (F.log_softmax(top, dim=1), F.softmax(top, dim=1))
+        self.p_hub = self.p_top[:, -1]
+        self.has_choice = torch.from_numpy(reading.allowed[:, 1:].any(1))
+        self._free = torch.from_numpy(reading.free.astype(np.float64))
+        self._u = bits.double() * self._free
+        self._softplus = F.softplus(self._u) * self._free
+        self._p_one = torch.sigmoid(self._u) * self._free
+        self._log_q0 = -self._softplus.sum(1)
+        present = torch.from_numpy(space.unpack(reading.present))
+        log_q = torch.cat([self._u @ space.excluded_bits.T, (self._u * present).sum(1, keepdim=True)], 1)
+        self._log_q_x = log_q + self._log_q0[:, None]
+        self._q_x = self._log_q_x.exp() * torch.from_numpy(reading.subtract.astype(np.float64))
+        self._z = (1.0 - self._q_x.sum(1)).clamp_min(TINY_MASS)
+        mass_of_ones = self._q_x[:, :-1] @ space.excluded_bits + self._q_x[:, -1:] * present
+        self.bit_mean = ((self._p_one - mass_of_ones) / self._z[:, None]).to(logits.dtype)
+
+    def log_prob(self, actions: np.ndarray) -> torch.Tensor:
+        space, reading = (self.space, self._reading)
+        codes = space.codes_of(actions)
+        at_hub = codes >= 0
+        codes, entry = (np.maximum(codes, 0), np.minimum(actions, space.n_enum))
+        possible = reading.allowed[np.arange(len(entry)), entry]
+        possible &= ~at_hub | (codes & ~reading.free_code == 0) & (codes != reading.present)
+        within = self._log_q0 + (self._u * torch.from_numpy(space.unpack(codes))).sum(1) - self._z.log()
+        top = self.log_top.gather(1, torch.from_numpy(entry)[:, None])[:, 0]
+        log_prob = top + within.to(top.dtype) * torch.from_numpy(at_hub)
+        return log_prob.masked_fill(torch.from_numpy(~possible), -torch.inf)
+
+    def entropy(self) -> torch.Tensor:
+        bernoulli = (self._softplus - self._u * self._p_one).sum(1)
+        hub = self._z.log() + (bernoulli + (self._q_x * self._log_q_x).sum(1)) / self._z
+        return self.p_hub * hub.to(self.p_top.dtype) - (self.p_top * self.log_top).sum(1)
+
+    def expectation(self, values: Values) -> torch.Tensor:
+        return self.expectation_of_min(values, values)
+
+    def expectation_of_min(self, values1: Values, values2: Values) -> torch.Tensor:
+        hub = [v.top[:, -1] + (v.bits * self.bit_mean).sum(1) for v in (values1, values2)]
+        low = torch.minimum(values1.top, values2.top)
+        return (self.p_top * low).sum(1) + self.p_hub * (torch.minimum(*hub) - low[:, -1])
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        return sample(self.space, self._logits.detach().numpy(), self._legal, rng)
+
+    def mode(self) -> np.ndarray:
+        return mode(self.space, self._logits.detach().numpy(), self._legal)
+
+def _top_probabilities(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    top = np.where(allowed, logits[:, :allowed.shape[1]], -np.inf).astype(np.float64)
+    p = np.exp(top - top.max(1, keepdims=True))
+    return p / p.sum(1, keepdims=True)
+
+def hub_log_probabilities(space: ActionSpace, u: np.ndarray, free: np.ndarray, present: int) -> np.ndarray:
+    log_one = np.where(free, -np.logaddexp(0.0, -u), -np.inf)
+    log_zero = np.where(free, -np.logaddexp(0.0, u), 0.0)
+    log_q = np.zeros(1)
+    for zero, one in zip(log_zero, log_one, strict=True):
+        log_q = np.concatenate([log_q + zero, log_q + one])
+    log_q[space.excluded] = -np.inf
+    log_q[present] = -np.inf
+    best = log_q.max()
+    return log_q - best - np.log(np.exp(log_q - best).sum())
+
+def sample(space: ActionSpace, logits: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    reading = space.read(legal)
+    cumulative = _top_probabilities(logits, reading.allowed).cumsum(1)
+    u = np.minimum(rng.random(len(logits)) * cumulative[:, -1], np.nextafter(cumulative[:, -1], 0.0))
+    actions = (cumulative <= u[:, None]).sum(1)
+    pending = np.flatnonzero(actions == space.n_enum)
+    if not pending.size:
+        return actions
+    bits = logits[:, space.n_enum + 1:].astype(np.float64)
+    p_one = reading.free / (1.0 + np.exp(-bits))
+    for _ in range(REJECTION_ROUNDS):
+        codes = (rng.random((pending.size, space.n_bits)) < p_one[pending]) @ space.powers
+        accepted = ~space.is_excluded[codes] & (codes != reading.present[pending])
+        actions[pending[accepted]] = space.hub_id[codes[accepted]]
+        pending = pending[~accepted]
+        if not pending.size:
+            return actions
+    for row in pending:
+        p = np.exp(hub_log_probabilities(space, bits[row], reading.free[row], reading.present[row]))
+        actions[row] = space.hub_id[rng.choice(p.size, p=p / p.sum())]
+    return actions
+
+def best_hub_pattern(space: ActionSpace, u: np.ndarray, free: np.ndarray, present: int, subtract: np.ndarray):
+    position = np.flatnonzero(free)
+    position = position[np.abs(u[position]).argsort(kind='stable')]
+    cost, flip = (np.abs(u[position]).tolist(), space.powers[position].tolist())
+    modal = int(((u > 0) & free) @ space.powers)
+    heap = [(0.0, 0, -1)]
+    while True:
+        spent, flipped, last = heapq.heappop(heap)
+        code = modal ^ flipped
+        if not space.is_excluded[code] and code != present:
+            break
+        if last + 1 < len(cost):
+            heapq.heappush(heap, (spent + cost[last + 1], flipped | flip[last + 1], last + 1))
+            if last >= 0:
+                moved = flipped ^ flip[last] ^ flip[last + 1]
+                heapq.heappush(heap, (spent + cost[last + 1] - cost[last], moved, last + 1))
+    log_q0 = -np.logaddexp(0.0, u[position]).sum()
+    illegal_bits = np.concatenate([space.unpack(space.excluded), space.unpack(np.array([present]))])[subtract]
+    mass = np.exp(log_q0 + illegal_bits @ u).sum()
+    modal_log_q = log_q0 + np.maximum(u[position], 0.0).sum()
+    return (code, modal_log_q - spent - np.log(max(1.0 - mass, TINY_MASS)))
+
+def mode(space: ActionSpace, logits: np.ndarray, legal: np.ndarray) -> np.ndarray:
+    reading = space.read(legal)
+    p = _top_probabilities(logits, reading.allowed)
+    e = space.n_enum
+    actions = p[:, :e].argmax(1)
+    best = p[np.arange(len(p)), actions]
+    for row in np.flatnonzero(p[:, e] > best):
+        u = logits[row, e + 1:].astype(np.float64)
+        code, log_p = best_hub_pattern(space, u, reading.free[row], int(reading.present[row]), reading.subtract[row])
+        if p[row, e] * np.exp(log_p) > best[row]:
+            actions[row] = space.hub_id[code]
+    return actions
