@@ -66,18 +66,18 @@ class CoEvolution:
         """Yields an Event after every episode, validation and LoRA round, until the decisions are used up."""
         while True:
             # What is due follows from the counts alone, so that a run resumed just here does it, and only once.
-            if self._validation_is_due():
+            if self.count["validations"] < self._validations_due():
                 yield Event("validation", self._validation())
             elif self.count["decisions"] >= self.settings.train.decisions:
                 return
             else:
                 yield from self._episode()
 
-    def _validation_is_due(self):
-        """Every `validate_every` decisions, at the end of the episode, and at the very end."""
+    def _validations_due(self):
+        """One for every `validate_every` decisions, and one at the very end; one serves all boundaries of an episode."""
         decisions, train = self.count["decisions"], self.settings.train
-        passed = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
-        return self.count["validations"] < max(decisions // train.validate_every, passed)
+        at_the_end = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
+        return max(decisions // train.validate_every, at_the_end)
 
     def _episode(self):
         world, s = self.world, self.settings
@@ -198,9 +198,7 @@ class CoEvolution:
 
     def _validation(self):
         survival, reward_mean = self.validate()
-        train = self.settings.train
-        # One long episode may pass two boundaries: one validation serves both.
-        self.count["validations"] = max(self.count["validations"] + 1, self.count["decisions"] // train.validate_every)
+        self.count["validations"] = self._validations_due()
         if self.best is None or (survival, reward_mean) > tuple(self.best):
             self.best = [survival, reward_mean]
             self.best_policy = {k: v.copy() for k, v in self.sac.deployed.weights.items()}

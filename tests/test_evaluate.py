@@ -89,3 +89,23 @@ def test_policy_runs_under_grid2ops_own_runner(small_world, policy, params, tmp_
         runner = Runner(**env.get_params_for_runner(), agentClass=None, agentInstance=agent)
         (_, _, _, steps, horizon, _), *_ = runner.run(nb_episode=1, max_iter=150, add_detailed_output=True)
     assert 0 < steps <= horizon == 150
+
+
+def test_a_runs_policy_plays_as_the_readme_shows(policy, params, tmp_path, monkeypatch):
+    """The README's lines, on the small grid: make the agent from a run's file, and step its environment."""
+    from conftest import ROOT
+
+    from ace.deploy import grid_agent
+
+    monkeypatch.chdir(ROOT)
+    policy.deployed.save(tmp_path / "policy.safetensors")
+    agent = grid_agent("case14", tmp_path / "policy.safetensors")
+    observation, _, done, info = agent.env.step(agent.act(agent.env.reset(), 0.0))
+    assert not done and not info["is_illegal"] and observation.rho.shape == (20,)
+    readme = (ROOT / "README.md").read_text()
+    for line in ("from ace.deploy import grid_agent", "agent.env.step(agent.act(agent.env.reset(), 0.0))"):
+        assert line in readme
+    with pytest.raises(FileNotFoundError, match="no trained policy"):
+        grid_agent("case14", "no/such/policy.safetensors")
+    with pytest.raises(ValueError, match="another catalogue"):
+        grid_agent("wcci2020", tmp_path / "policy.safetensors")

@@ -20,7 +20,7 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"coevolve", "baselines"},
     {"evaluate"},
-    {"experiment"},
+    {"experiment", "deploy"},
     {"report"},
     {"pipeline"},
 )

@@ -26,9 +26,9 @@ from ace.grid.whatif import WhatIf
 from ace.llm import clients, corpus, embedded, rates, samples, training
 from ace.llm.roles import BadCase, PolicyActor, ValueCritic
 from ace.llm.text import Decision, Parsed, TextMap, adjustment
-from tests.test_text import state_of
+from test_text import state_of
 
-SECRET = "sk-secret-0123456789"
+SECRET = "not-a-key-" + "0123456789"
 
 
 @pytest.fixture(scope="module")

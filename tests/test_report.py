@@ -282,7 +282,7 @@ def test_main_table_by_hand(params, results):
     greedy = row(table, env="wcci2020", variant="greedy", metric="simulator_calls_test")
     assert (greedy["mean"], greedy["simulator_calls"], greedy["n_seeds"]) == (7, 56, 1)
     assert np.isnan(greedy["std"])
-    assert row(table, env="case14", variant="ace", metric="env_steps_train")["mean"] == 9030
+    assert row(table, env="case14", variant="ace", metric="env_steps_to_train")["mean"] == 9030 + 500 + 700
     assert row(table, env="case14", variant="ace", metric="refinements")["n_episodes"] == 0
 
 

@@ -72,7 +72,8 @@ def measure(params, environment, corpus, world, whatif, textmap, folder):
         "budget": corpus.budget,
         "measuring": {"split": "validation", "states": len(states), "simulator_calls": whatif.ac_calls - before[0],
                       "dc_calls": whatif.dc_calls - before[1],
-                      "env_steps": world.env_steps - before[2], "llm_calls": client.calls},
+                      "env_steps": world.env_steps - before[2],
+                      "llm_calls": client.calls},
         "rates": {f"{r.proposer}.{r.metric}": [r.value, r.ci_low, r.ci_high] for r in table.itertuples()},
         "limits": "Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.",
     }  # fmt: skip

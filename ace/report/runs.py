@@ -26,7 +26,10 @@ EPISODE_METRICS = {
 }
 # one value for each seed
 RUN_METRICS = {
-    "env_steps_train": lambda manifest: manifest["budget"].get("train", {}).get("env_steps", 0),
+    # training, validation and the language model's corpus: each is a power flow of the environment itself
+    "env_steps_to_train": lambda manifest: sum(
+        phase.get("env_steps", 0) for name, phase in manifest["budget"].items() if name != "test"
+    ),
     "refinements": lambda manifest: manifest.get("refinements", 0),  # a baseline has none
 }
 

@@ -11,7 +11,7 @@ from ace.grid.card import environment_card
 from ace.grid.environment import World
 from ace.report.style import theme
 params = load()
-world = World(params.environment(environment), params.scenarios, params.settings('reconnect').operator)
+world = World(params.environment(environment), params.scenarios, params.base.operator)
 card = environment_card(world)
 path = root() / 'results' / 'scenarios' / f'{environment}.json'
 path.parent.mkdir(parents=True, exist_ok=True)

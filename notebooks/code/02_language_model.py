@@ -15,7 +15,7 @@ warnings.filterwarnings('ignore', module='grid2op')
 params = load()
 folder = root() / 'results' / 'language_model' / environment
 made = corpus.build(params, environment, progress=True)
-world = World(params.environment(environment), params.scenarios, params.settings('ace').operator)
+world = World(params.environment(environment), params.scenarios, params.base.operator)
 textmap = TextMap(world)
 sizes = {'states': len(made.visits), 'actions in the set': len(made.actions), **made.budget}
 pd.Series(sizes, name=environment).to_frame()

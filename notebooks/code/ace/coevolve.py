@@ -5,6 +5,7 @@ from ace.grid.environment import GridState
 from ace.llm.roles import BadCase
 from ace.llm.text import Decision
 from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition
+STREAMS = ('scenarios', 'batches', 'actor', 'critic')
 UPDATE_INFO = ('loss_critic', 'loss_policy', 'entropy', 'alpha', 'q_mean', 'q_std')
 
 @dataclass(slots=True)
@@ -17,31 +18,36 @@ class CoEvolution:
     def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None):
         self.world, self.sac, self.settings, self.validate = (world, sac, settings, validate)
         self.actor, self.critic, self.tuner = (actor, critic, tuner)
-        self.rng, self.llm_rng = (np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2]))
+        self.rng = {name: np.random.default_rng([seed, i]) for i, name in enumerate(STREAMS)}
         sizes = (world.features.n, world.catalogue.n_legal)
         self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
         self.d_mix = MixedSampler(self.d_rl, self.d_llm, settings.buffers.beta, settings.buffers.tau)
         self.bad_states = {}
         self.answers = {}
-        self.count = Counter(decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0, finetune_rounds=0)
+        self.count = Counter(decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0, finetune_rounds=0, validations=0)
         self.owed_updates = 0.0
         self.best, self.best_policy = (None, None)
         self.recent = defaultdict(list)
 
     def run(self):
-        train = self.settings.train
-        while self.count['decisions'] < train.decisions:
-            validations = self.count['decisions'] // train.validate_every
-            yield from self._episode()
-            over = self.count['decisions'] >= train.decisions
-            if over or self.count['decisions'] // train.validate_every > validations:
+        while True:
+            if self._validation_is_due():
                 yield Event('validation', self._validation())
+            elif self.count['decisions'] >= self.settings.train.decisions:
+                return
+            else:
+                yield from self._episode()
+
+    def _validation_is_due(self):
+        decisions, train = (self.count['decisions'], self.settings.train)
+        passed = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
+        return self.count['validations'] < max(decisions // train.validate_every, passed)
 
     def _episode(self):
         world, s = (self.world, self.settings)
         steps_before = world.env_steps
-        step = world.reset('train', int(self.rng.integers(len(world.sets['train']))))
+        step = world.reset('train', int(self.rng['scenarios'].integers(len(world.sets['train']))))
         episode = []
         while not step.over:
             state = step.state
@@ -89,7 +95,7 @@ class CoEvolution:
             return
         self.owed_updates += train.updates_per_decision
         while self.owed_updates >= 1:
-            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng))
+            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng['batches']))
             self.owed_updates -= 1
             self.count['updates'] += 1
             for name in UPDATE_INFO:
@@ -100,7 +106,7 @@ class CoEvolution:
         room = refine.limit - self.count['refined']
         if room <= 0:
             return
-        uids = self.d_rl.bad_cases(self.llm_rng, refine.minibatch, refine.threshold)[:min(refine.most, room)]
+        uids = self.d_rl.bad_cases(self.rng['actor'], refine.minibatch, refine.threshold)[:min(refine.most, room)]
         cases = []
         for uid in map(int, uids):
             state, action = self.bad_states.pop(uid)
@@ -111,11 +117,11 @@ class CoEvolution:
             return
         self.count['refine_tried'] += len(cases)
         rounds_before = self.count['refined'] // self.settings.finetune.every
-        for case, found in zip(cases, self.actor.refine(cases, seed=int(self.llm_rng.integers(2 ** 31))), strict=True):
+        for case, found in zip(cases, self.actor.refine(cases, seed=int(self.rng['actor'].integers(2 ** 31))), strict=True):
             if found is not None and found.improved:
                 self._keep(case, found)
         if self.tuner and self.count['refined'] // self.settings.finetune.every > rounds_before:
-            drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.llm_rng, self.settings.buffers.tau))
+            drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.rng['actor'], self.settings.buffers.tau))
             self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
             info = self.tuner([self.answers[int(uid)] for uid in drawn])
             self.count['finetune_rounds'] += 1
@@ -135,11 +141,14 @@ class CoEvolution:
         decisions = [decision for _, decision in episode]
         if not any((d.key for d in decisions)):
             return
-        for position, delta in self.critic.shape(decisions, seed=int(self.llm_rng.integers(2 ** 31))).items():
-            self.count['shaped'] += self.d_rl.adjust(episode[position][0], delta)
+        for position, delta in self.critic.shape(decisions, seed=int(self.rng['critic'].integers(2 ** 31))).items():
+            change = (1 - self.settings.sac.gamma) * delta
+            self.count['shaped'] += self.d_rl.adjust(episode[position][0], change)
 
     def _validation(self):
         survival, reward_mean = self.validate()
+        train = self.settings.train
+        self.count['validations'] = max(self.count['validations'] + 1, self.count['decisions'] // train.validate_every)
         if self.best is None or (survival, reward_mean) > tuple(self.best):
             self.best = [survival, reward_mean]
             self.best_policy = {k: v.copy() for k, v in self.sac.deployed.weights.items()}
@@ -150,10 +159,11 @@ class CoEvolution:
     def state_dict(self):
         uids = list(self.bad_states)
         states = [self.bad_states[uid][0] for uid in uids]
-        return {'rng': [self.rng.bit_generator.state, self.llm_rng.bit_generator.state], 'sac': self.sac.state_dict(), 'd_rl': self.d_rl.state_dict(), 'd_llm': self.d_llm.state_dict(), 'bad_uids': uids, 'bad_actions': [self.bad_states[uid][1] for uid in uids], 'bad_states': {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)} if states else {}, 'answers': [[uid, *answer] for uid, answer in self.answers.items()], 'count': dict(self.count), 'owed_updates': self.owed_updates, 'best': self.best, 'best_policy': self.best_policy, 'recent': {name: [float(v) for v in values] for name, values in self.recent.items()}}
+        return {'rng': {name: rng.bit_generator.state for name, rng in self.rng.items()}, 'sac': self.sac.state_dict(), 'd_rl': self.d_rl.state_dict(), 'd_llm': self.d_llm.state_dict(), 'bad_uids': uids, 'bad_actions': [self.bad_states[uid][1] for uid in uids], 'bad_states': {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)} if states else {}, 'answers': [[uid, *answer] for uid, answer in self.answers.items()], 'count': dict(self.count), 'owed_updates': self.owed_updates, 'best': self.best, 'best_policy': self.best_policy, 'recent': {name: [float(v) for v in values] for name, values in self.recent.items()}}
 
     def load_state_dict(self, saved):
-        self.rng.bit_generator.state, self.llm_rng.bit_generator.state = saved['rng']
+        for name, rng in self.rng.items():
+            rng.bit_generator.state = saved['rng'][name]
         self.sac.load_state_dict(saved['sac'])
         self.d_rl.load_state_dict(saved['d_rl'])
         self.d_llm.load_state_dict(saved['d_llm'])

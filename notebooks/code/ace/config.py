@@ -50,7 +50,7 @@ class Operator(Model):
     reconnect: bool
 
 class Sac(Model):
-    gamma: Share
+    gamma: Annotated[float, Field(ge=0, lt=1)]
     hidden: Whole
     lr: Positive
     tau_target: Share
@@ -142,14 +142,20 @@ class LanguageModel(Model):
     steps: Whole
     lr: Positive
 
+    @model_validator(mode='after')
+    def heads_share_hidden(self):
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f'hidden = {self.hidden} must be a multiple of 2 x heads = {2 * self.heads}')
+        return self
+
 class Grid(Model):
-    environments: list[str]
+    environments: Annotated[list[str], Field(min_length=1)]
     variants: list[str]
     baselines: list[str]
 
 class Params(Model):
     scale: Literal['quick', 'laptop', 'paper']
-    seeds: list[Count]
+    seeds: Annotated[list[Count], Field(min_length=1)]
     grid: Grid
     environments: dict[str, Environment]
     scenarios: Scenarios
@@ -186,8 +192,12 @@ def load(path=None):
     if not isinstance(raw, dict):
         raise ConfigError(f'{path.name} holds no keys')
     params = _validate(Params, raw, '')
+    if len(set(params.seeds)) < len(params.seeds):
+        raise ConfigError(f'params.yaml: seeds = {params.seeds}: each seed once')
     for name in (*params.grid.variants, *params.grid.baselines, *params.variants):
-        params.settings(name)
+        learns = params.settings(name).method == 'sac'
+        if learns and name in params.grid.baselines or (not learns and name in params.grid.variants):
+            raise ConfigError(f"params.yaml: grid: {name!r} belongs to {('variants' if learns else 'baselines')}")
     for name in params.grid.environments:
         params.environment(name)
     return params

@@ -97,15 +97,18 @@ class Run:
 
     def test(self):
         started, steps = (time.perf_counter(), self.world.env_steps)
-        self.test_calls = (self.whatif.ac_calls, self.whatif.dc_calls)
+        self.calls_before_test = self._calls()
         for result in evaluate.play(self.world, self.agent, 'test', range(len(self.world.sets['test']))):
             self.episodes.append(result)
             if self.learner is None:
                 _report(self.scratch, len(self.episodes), len(self.world.sets['test']))
         self.test_steps = self.world.env_steps - steps
         self.wall['evaluate'] = time.perf_counter() - started
-        if self.learner is not None:
-            assert not any((e.llm_calls or e.simulator_calls for e in self.episodes))
+        if self.learner is not None and self._calls() != self.calls_before_test:
+            raise RuntimeError('the deployed policy asked a simulator or a language model: it must act alone')
+
+    def _calls(self):
+        return (self.whatif.ac_calls, self.whatif.dc_calls, self.team.recorder.calls if self.team else 0)
 
     def _validate(self):
         steps = self.training.env_steps
@@ -124,8 +127,7 @@ class Run:
         if self.learner is None:
             train = {'simulator_calls': 0, 'dc_calls': 0, 'llm_calls': 0, 'env_steps': 0}
         else:
-            ac, dc = self.test_calls
-            calls = self.team.recorder.calls if self.team else 0
+            ac, dc, calls = self.calls_before_test
             train = {'simulator_calls': ac, 'dc_calls': dc, 'llm_calls': calls, 'env_steps': self.learner.count['env_steps']}
         corpus = self.team.pretraining if self.team else {}
         test = {name: sum((getattr(e, name) for e in self.episodes)) for name in ('simulator_calls', 'dc_calls', 'llm_calls')}
@@ -135,6 +137,7 @@ class Run:
     def _fingerprint(self):
         sha = hashlib.sha256(config.digest(self.settings).encode())
         sha.update(json.dumps(self.params.model_dump(include={'environments', 'scenarios'}), sort_keys=True).encode())
+        sha.update(json.dumps(records.versions()).encode())
         for path in sorted(Path(__file__).parent.rglob('*.py')):
             if path.parent.name not in ('report', 'pipeline'):
                 sha.update(path.read_bytes())

@@ -4,25 +4,38 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 from pathlib import Path
 import pandas as pd
 CHECKPOINT_RULE = 'highest mean survival on the validation scenarios, then highest mean reward, then the earliest'
+HOME = Path(__file__).parents[1]
 VERSIONS = ('grid2op', 'lightsim2grid', 'numpy', 'torch', 'transformers', 'peft')
 
 def write_run(folder, run, variant):
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     episodes = pd.DataFrame([{'episode': i, **e.row()} for i, e in enumerate(run.episodes)])
     episodes.to_csv(folder / 'episodes.csv', index=False, float_format='%.6g', lineterminator='\n')
-    manifest = {'env': run.environment, 'variant': variant, 'seed': run.seed, 'scale': run.params.scale, 'settings': run.settings.model_dump(), 'test_hash': run.world.sets['test'].hash(), 'versions': {name: importlib.metadata.version(name).split('+')[0] for name in VERSIONS}, 'budget': run.budget()}
+    manifest = {'env': run.environment, 'variant': variant, 'seed': run.seed, 'scale': run.params.scale, 'settings': run.settings.model_dump(), 'environment': run.world.spec.model_dump(), 'test_hash': test_hash(run), 'versions': versions(), 'budget': run.budget()}
     if run.learner is not None:
         rows = pd.DataFrame(run.rows)
         rows.to_csv(folder / 'training.csv', index=False, float_format='%.6g', lineterminator='\n')
         manifest |= {'refinements': run.learner.count['refined'], 'refine_tried': run.learner.count['refine_tried'], 'shaped': run.learner.count['shaped'], 'finetune_rounds': run.finetunes, 'decisions': run.learner.count['decisions'], 'updates': run.learner.count['updates'], 'best_validation': {'survival': run.learner.best[0], 'reward_mean': run.learner.best[1]}, 'checkpoint_rule': CHECKPOINT_RULE, 'weights_sha256': hashlib.sha256((run.scratch / 'policy.safetensors').read_bytes()).hexdigest()}
+        shutil.copy(run.scratch / 'policy.safetensors', folder)
         if run.team:
+            manifest['roles'] = run.team.counts()
             run.team.recorder.write(folder / 'transcript.jsonl.gz')
     (folder / 'manifest.json').write_text(json.dumps(manifest, indent=1, sort_keys=True) + '\n')
+
+def versions():
+    return {name: importlib.metadata.version(name).split('+')[0] for name in VERSIONS}
+
+def test_hash(run):
+    sha = hashlib.sha256(run.world.sets['test'].hash().encode())
+    sha.update(json.dumps([run.world.spec.model_dump(), run.world.operator.danger], sort_keys=True).encode())
+    return sha.hexdigest()[:16]
 
 def write_provenance(output, place, run, started):
     folder, path = (output / 'runs' / place, (output / 'provenance' / place).with_suffix('.json'))
@@ -41,8 +54,9 @@ def write_provenance(output, place, run, started):
     path.write_text(json.dumps(provenance, indent=1, sort_keys=True) + '\n')
 
 def _commit():
-    found = subprocess.run(['git', 'rev-parse', '--short=12', 'HEAD'], cwd=Path(__file__).parent, capture_output=True, text=True)
-    return found.stdout.strip() or 'unknown'
+    found = subprocess.run(['git', 'rev-parse', '--short=12', 'HEAD'], cwd=HOME, capture_output=True, text=True)
+    changed = subprocess.run(['git', 'status', '--porcelain', 'ace'], cwd=HOME, capture_output=True, text=True)
+    return (found.stdout.strip() or 'unknown') + ('-dirty' if changed.stdout.strip() else '')
 
 def _cpu():
     info = Path('/proc/cpuinfo')

@@ -110,7 +110,7 @@ class World:
                 raise ConfigError(f'params.yaml: {environment.grid2op}: {error}') from None
             self.env = self._make(self.sets['train'][0])
         self.catalogue = Catalogue(self.env)
-        self.features = Features({'load_p': self.source.load_p, 'gen_max': self.source.gen_max, 'n_line': self.env.n_line, 'dim_topo': self.env.dim_topo, 'n_sub': self.env.n_sub})
+        self.features = Features({'load_p': self.source.load_p[self.sets['train'].days], 'gen_max': self.source.gen_max, 'n_line': self.env.n_line, 'dim_topo': self.env.dim_topo, 'n_sub': self.env.n_sub})
         self.env_steps = 0
         self._nothing = self.env.action_space()
         self._done = True

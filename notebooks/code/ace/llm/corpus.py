@@ -164,7 +164,7 @@ def _counted(player, work):
     return (result, {'simulator_calls': ac, 'dc_calls': dc, 'env_steps': steps, 'episodes': int(steps > 0)})
 
 def _place(params, environment):
-    operator = params.settings('sac').operator
+    operator = params.base.operator
     return tuple((m.model_dump_json() for m in (params.environment(environment), params.scenarios, operator)))
 
 @lru_cache(maxsize=1)

@@ -19,9 +19,9 @@ class Team:
         card = folder / 'card.json'
         embedded = settings.llm.client == 'embedded'
         self.pretraining = json.loads(card.read_text())['budget'] if embedded and card.is_file() else {}
-        weights = folder / 'model.safetensors'
-        sha = hashlib.sha256(weights.read_bytes() if embedded and weights.is_file() else b'')
-        sha.update((template('actor') + template('critic')).encode())
+        sha = hashlib.sha256((template('actor') + template('critic')).encode())
+        for file in sorted(folder.iterdir()) if folder.is_dir() else [folder] if folder.is_file() else []:
+            sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b''))
         self.fingerprint = sha.hexdigest()
 
     @property
@@ -33,6 +33,9 @@ class Team:
         seed = 1000 * self.seed + self.rounds
         self.client.model = lora_round(self.client.model, self.client.tokenizer, samples, self.settings.finetune, seed)
         return {'round': self.rounds, 'samples': len(samples), 'distinct': len(set(samples)), 'calls_before': self.recorder.calls}
+
+    def counts(self):
+        return {'actor': dict(sorted(self.actor.counts.items())), 'critic': dict(sorted(self.critic.counts.items()))}
 
     def state_dict(self):
         weights = self.client.model.state_dict() if self.rounds else None

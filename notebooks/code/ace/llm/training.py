@@ -29,15 +29,15 @@ def train(params, corpus, textmap, folder, progress=False):
     return curve
 
 def measure(params, environment, corpus, world, whatif, textmap, folder):
-    settings, run = (params.language_model, params.settings('ace'))
-    before = whatif.ac_calls
+    settings, run = (params.language_model, params.base)
+    before = (whatif.ac_calls, whatif.dc_calls, world.env_steps)
     states = heldout_states(world, whatif, corpus.actions, settings.shortlist, settings.heldout_states, settings.seed)
     model, tokenizer = embedded.load(folder)
     client = LocalClient(model, tokenizer, run.llm, f'embedded-{environment}')
     ranking = frequency_ranking(textmap, corpus)
     table, records = rates(environment, whatif, textmap, client, states, run.refine, ranking, settings.seed)
     table.to_csv(Path(folder) / 'rates.csv', index=False, lineterminator='\n')
-    card = {'environment': environment, 'scale': params.scale, 'architecture': 'Qwen2, from scratch, one word one token', 'parameters': embedded.count_parameters(model), 'vocabulary': len(tokenizer), 'settings': settings.model_dump(), 'temperature': run.llm.temperature, 'corpus': {'split': 'train', 'states': len(corpus.visits), 'episodes': len(corpus.episodes), 'samples': settings.steps * settings.batch_size, 'critic_share': CRITIC_SHARE}, 'actions': [int(a) for a in corpus.actions], 'budget': corpus.budget, 'measuring': {'split': 'validation', 'states': len(states), 'simulator_calls': whatif.ac_calls - before}, 'rates': {f'{r.proposer}.{r.metric}': [r.value, r.ci_low, r.ci_high] for r in table.itertuples()}, 'limits': 'Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.'}
+    card = {'environment': environment, 'scale': params.scale, 'architecture': 'Qwen2, from scratch, one word one token', 'parameters': embedded.count_parameters(model), 'vocabulary': len(tokenizer), 'settings': settings.model_dump(), 'temperature': run.llm.temperature, 'corpus': {'split': 'train', 'states': len(corpus.visits), 'episodes': len(corpus.episodes), 'samples': settings.steps * settings.batch_size, 'critic_share': CRITIC_SHARE}, 'actions': [int(a) for a in corpus.actions], 'budget': corpus.budget, 'measuring': {'split': 'validation', 'states': len(states), 'simulator_calls': whatif.ac_calls - before[0], 'dc_calls': whatif.dc_calls - before[1], 'env_steps': world.env_steps - before[2], 'llm_calls': client.calls}, 'rates': {f'{r.proposer}.{r.metric}': [r.value, r.ci_low, r.ci_high] for r in table.itertuples()}, 'limits': 'Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.'}
     (Path(folder) / 'card.json').write_text(json.dumps(card, indent=1) + '\n')
     return (table, records)
 
