@@ -32,17 +32,17 @@ class CoEvolution:
 
     def run(self):
         while True:
-            if self._validation_is_due():
+            if self.count['validations'] < self._validations_due():
                 yield Event('validation', self._validation())
             elif self.count['decisions'] >= self.settings.train.decisions:
                 return
             else:
                 yield from self._episode()
 
-    def _validation_is_due(self):
+    def _validations_due(self):
         decisions, train = (self.count['decisions'], self.settings.train)
-        passed = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
-        return self.count['validations'] < max(decisions // train.validate_every, passed)
+        at_the_end = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
+        return max(decisions // train.validate_every, at_the_end)
 
     def _episode(self):
         world, s = (self.world, self.settings)
@@ -147,8 +147,7 @@ class CoEvolution:
 
     def _validation(self):
         survival, reward_mean = self.validate()
-        train = self.settings.train
-        self.count['validations'] = max(self.count['validations'] + 1, self.count['decisions'] // train.validate_every)
+        self.count['validations'] = self._validations_due()
         if self.best is None or (survival, reward_mean) > tuple(self.best):
             self.best = [survival, reward_mean]
             self.best_policy = {k: v.copy() for k, v in self.sac.deployed.weights.items()}

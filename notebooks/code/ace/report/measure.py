@@ -83,10 +83,19 @@ def gain_to_level(runs, full, without, metric, level):
 
 def count(runs, variant, metric, low, high):
     envs = _need(runs, [variant])
+    if metric == 'refinements' and any((_at_its_cap(run.manifest) for env in envs for run in runs.of(env, variant))):
+        raise NotTested(f'{variant} used up all the tries or refinements that its settings allow: they decide the number')
     scores = _scores(runs, envs, variant, metric)
     estimate = stats.estimate([[values] for values in scores], lambda means: means[..., 0])
     verdict = by_range([values.mean() for values in scores], low, high)
     return _measured(runs, envs, [variant], metric, estimate, verdict)
+
+def _at_its_cap(manifest):
+    if 'settings' not in manifest:
+        return False
+    refine, decisions = (manifest['settings']['refine'], manifest['settings']['train']['decisions'])
+    tries = decisions // refine['every'] * refine['most']
+    return manifest['refine_tried'] >= 0.95 * tries or manifest['refinements'] >= refine['limit']
 
 def samples_to_best(runs, variant, at_least):
     envs = _need(runs, [variant])

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 EPISODE_METRICS = {'survival': ('survival', 100.0), 'survived_steps': ('survived_steps', 1.0), 'reward': ('reward', 1.0), 'decisions': ('decisions', 1.0), 'topology_actions': ('topology_actions', 1.0), 'simulator_calls_test': ('simulator_calls', 1.0), 'dc_calls_test': ('dc_calls', 1.0), 'llm_calls_test': ('llm_calls', 1.0)}
-RUN_METRICS = {'env_steps_train': lambda manifest: manifest['budget'].get('train', {}).get('env_steps', 0), 'refinements': lambda manifest: manifest.get('refinements', 0)}
+RUN_METRICS = {'env_steps_to_train': lambda manifest: sum((phase.get('env_steps', 0) for name, phase in manifest['budget'].items() if name != 'test')), 'refinements': lambda manifest: manifest.get('refinements', 0)}
 
 class ReportError(Exception):
     pass
