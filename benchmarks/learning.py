@@ -226,7 +226,5 @@ def _sb3(world):
 
 
 if __name__ == "__main__":
-    from benchmarks.run import show
-
     for row in rows():
-        show(row)
+        print({key: row[key] for key in ("name", "value", "unit", "reference", "reference_value", "ratio")}, flush=True)

@@ -1,7 +1,5 @@
 """`make bench`: all benchmarks, printed as a table and written to results/benchmarks.csv."""
 
-import json
-
 import pandas as pd
 
 from ace import config
@@ -16,12 +14,6 @@ def show(row):
         f"{row['name']:24s} {row['value']:12.5g} {row['unit']:28s} {row['reference']:46s} {row['reference_value']:10.5g} {ratio}",
         flush=True,
     )
-
-
-def quick_minutes(root):
-    """Minutes that the last `make quick` took from scratch, if there was one in this clone."""
-    file = root / "quick" / "timing.json"
-    return json.loads(file.read_text()) if file.exists() else None
 
 
 def main():
