@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from lightsim2grid import LightSimBackend
+from test_text import state_of
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
@@ -26,7 +27,6 @@ from ace.grid.whatif import WhatIf
 from ace.llm import clients, corpus, embedded, rates, samples, training
 from ace.llm.roles import BadCase, PolicyActor, ValueCritic
 from ace.llm.text import Decision, Parsed, TextMap, adjustment
-from test_text import state_of
 
 SECRET = "not-a-key-" + "0123456789"
 
