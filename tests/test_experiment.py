@@ -96,7 +96,7 @@ def reference(tmp_path_factory, language_model):
 
 def test_run_files_say_what_was_used(reference):
     written = files(reference, "ace")
-    assert set(written) == {"episodes.csv", "training.csv", "manifest.json", "transcript.jsonl.gz"}
+    assert set(written) == {"episodes.csv", "training.csv", "manifest.json", "policy.safetensors", "transcript.jsonl.gz"}
     manifest = json.loads(written["manifest.json"])
     place = reference / "results" / "runs" / "case14" / "ace" / "seed=0"
     records = read_transcript(place / "transcript.jsonl.gz")[1:]
