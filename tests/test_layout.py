@@ -31,7 +31,7 @@ OF_THE_PIPELINE = {"dvc", "papermill", "jupyter_client", "ipykernel", "nbformat"
 MACHINE = [
     *(rf"(?<![\w.]){folder}/\w" for folder in ("/" + name for name in ("home", "Users", "root", "work", "opt", "mnt"))),
     r"\b" + "file:" + "//",
-    r"(?i)\b(?:index|extra-index|find-links)[-_ ]?(?:url)?\s*[=:]\s*\S*" + "//",
+    r"(?i)\b(?:(?:extra-)?index|find-links)[-_ ]?(?:url)?\s*[=:]\s*\S*" + "//",
     r"(?i)\b(?:pypi|files|download)\." + r"(?:org|pythonhosted\.org|pytorch\.org)\b",
 ]
 SECRET = [
