@@ -33,6 +33,8 @@ help: ## this list
 setup: $(VENV)/.installed ## install everything into .venv (a second call does nothing)
 
 # Any Python from 3.11 on; the candidates are run, because pyenv leaves shims for versions that it can't start.
+# A loop of the shell shortens pip's output: Debian's awk would hold it back until the end. What pip says of places
+# that a user's own settings name and that are not there is no error; all else that it says on stderr is passed on.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@set -e -o pipefail; found=; \
 	if ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
@@ -44,10 +46,17 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	  $$found -m venv $(VENV); \
 	fi; \
 	echo "setup: installing $$(grep -c == requirements.lock) pinned packages from requirements.lock (3 to 15 minutes)"; \
-	PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/bin/python -m pip install --progress-bar off -r requirements.lock \
-	  | awk '/^(Collecting|Building wheel)/ {sub(/ \(from.*/, ""); print "  " $$0; fflush()} \
-	         /^Installing collected/ {print "  Unpacking them (no output for a few minutes)"; fflush()}'; \
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	install() { \
+	  $(VENV)/bin/python -m pip install --disable-pip-version-check "$$@" 2>&1 >&3 \
+	    | { grep -v '^WARNING: Location' >&2 || true; }; \
+	} 3>&1; \
+	install --progress-bar off -r requirements.lock | while IFS= read -r line; do \
+	  case $$line in \
+	    Collecting*|"Building wheel"*) echo "  $${line%% (from*}" ;; \
+	    "Installing collected"*) echo "  Unpacking them (no output for a few minutes)" ;; \
+	  esac; \
+	done; \
+	install -q --no-deps --no-build-isolation -e .; \
 	touch $@; \
 	echo "setup: done"
 
@@ -57,7 +66,9 @@ test: setup ## all tests (at most 15 minutes on 2 cores)
 quick: setup ## the whole pipeline at the smallest scale, in quick/ (at most 15 minutes on 2 cores)
 	@python -m ace.pipeline.workspace quick
 
+# The parameters are checked first: DVC deletes a stage's outputs before the stage could complain.
 repro: setup ## bring the committed results up to date (does nothing when they are; hours from scratch)
+	@python -m ace.pipeline.workspace check
 	dvc repro
 
 lint: setup ## ruff over code, tests and notebooks

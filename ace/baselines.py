@@ -6,6 +6,8 @@ literal sense also never reconnects a line; the honest reference is `reconnect`:
 
 import numpy as np
 
+from ace.llm.roles import BadCase
+
 
 class DoNothing:
     """Never acts. With the operator's reconnection switched on it is the baseline `reconnect`."""
@@ -38,3 +40,47 @@ class Greedy:
     def act(self, state, x, legal):
         ids, rho_max = self.whatif.best(state, legal, self.shortlist)
         return int(ids[0]) if np.isfinite(rho_max[0]) else 0
+
+
+class DcArgmin:
+    """Look-ahead within a given set of actions by DC alone, nothing learnt: what the set is worth without a policy."""
+
+    simulator_calls = llm_calls = 0
+
+    def __init__(self, whatif, catalogue, actions):
+        """actions: (n,) ids, as on the language model's card: chosen on training states."""
+        self.whatif, self.catalogue, self.actions = whatif, catalogue, np.asarray(actions)
+
+    @property
+    def dc_calls(self):
+        return self.whatif.dc_calls
+
+    def act(self, state, x, legal):
+        allowed = [int(a) for a in self.actions if self.catalogue.is_legal(legal, int(a))]
+        rho = self.whatif.dc(state)[allowed]
+        return allowed[int(rho.argmin())] if len(allowed) and np.isfinite(rho).any() else 0
+
+
+class LlmOnly:
+    """The language model at every decision, with its validated rounds; does nothing where none of them gains."""
+
+    def __init__(self, actor, whatif):
+        """actor: roles.PolicyActor."""
+        self.actor, self.whatif, self.asked = actor, whatif, 0
+
+    @property
+    def simulator_calls(self):
+        return self.whatif.ac_calls
+
+    @property
+    def dc_calls(self):
+        return self.whatif.dc_calls
+
+    @property
+    def llm_calls(self):
+        return self.actor.recorder.calls
+
+    def act(self, state, x, legal):
+        self.asked += 1
+        (found,) = self.actor.refine([BadCase(self.asked, state, 0, 0.0)], seed=self.asked)
+        return found.action if found is not None and found.improved else 0

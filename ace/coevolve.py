@@ -14,8 +14,9 @@ from ace.grid.environment import GridState
 from ace.llm.roles import BadCase
 from ace.llm.text import Decision
 from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition
+from ace.rl.sac import Pull
 
-STREAMS = ("scenarios", "batches", "actor", "critic")
+STREAMS = ("scenarios", "batches", "actor", "critic", "teacher")
 UPDATE_INFO = ("loss_critic", "loss_policy", "entropy", "alpha", "q_mean", "q_std")
 
 
@@ -32,13 +33,15 @@ class CoEvolution:
 
     world: the environment; sac: the learner; settings: config.Settings; seed: of this run
     validate: () -> (survival, mean reward) of the present policy on the validation scenarios
-    actor: roles.PolicyActor (f_LLM) or None; critic: roles.ValueCritic (g_LLM) or None
+    actor: roles.PolicyActor (f_LLM), a controls.ControlActor in its place, or None
+    critic: critic.ValueCritic (g_LLM), a critic.RandomCritic in its place, or None
     tuner: (samples) -> info, one LoRA round on [(prompt, reply)], or None
+    teacher: (states, seed) -> [action id or None], unvalidated proposals (LLM4Teach), or None
     """
 
-    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None):
+    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None, teacher=None):
         self.world, self.sac, self.settings, self.validate = world, sac, settings, validate
-        self.actor, self.critic, self.tuner = actor, critic, tuner
+        self.actor, self.critic, self.tuner, self.teacher = actor, critic, tuner, teacher
         # A stream for each purpose: switching a role off leaves the draws of all others as they were.
         self.rng = {name: np.random.default_rng([seed, i]) for i, name in enumerate(STREAMS)}
         sizes = (world.features.n, world.catalogue.n_legal)
@@ -46,6 +49,7 @@ class CoEvolution:
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
         self.d_mix = MixedSampler(self.d_rl, self.d_llm, settings.buffers.beta, settings.buffers.tau)
         self.bad_states = {}  # uid in D_RL -> GridState, kept for decisions that f_LLM may be asked about
+        self.unasked, self.lessons = [], []  # this episode's states since the teacher was asked; (x, legal, id) it said
         self.answers = {}  # uid in D_LLM -> (prompt, reply) that f_LLM was right with
         self.count = Counter(
             decisions=0,
@@ -82,8 +86,9 @@ class CoEvolution:
     def _episode(self):
         world, s = self.world, self.settings
         steps_before = world.env_steps
-        step = world.reset("train", int(self.rng["scenarios"].integers(len(world.sets["train"]))))
-        episode = []
+        scenarios = max(round(s.train.share * len(world.sets["train"])), 1)
+        step = world.reset("train", int(self.rng["scenarios"].integers(scenarios)))
+        episode, self.unasked = [], []
         # An episode is always played to its end, so that a run can stop and go on at any boundary between episodes.
         while not step.over:
             state = step.state
@@ -93,15 +98,16 @@ class CoEvolution:
             uid = self._store(state, x, legal, action, step)
             if self.critic:
                 lost = step.blackout and len(step.rewards) == 1
-                key = self.critic.is_key(step.rewards[0])
-                episode.append(
-                    (uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max, key))
-                )
+                episode.append((uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max)))
             self.count["decisions"] += 1
             self.recent["acted"].append(action != 0)
             self._learn()
             if self.actor and self.count["decisions"] % s.refine.every == 0:
                 yield from self._refine()
+            if self.teacher:
+                self.unasked.append((state, x, legal))
+                if self.count["decisions"] % s.refine.every == 0:
+                    self._ask_teacher()
         self.count["episodes"] += 1
         self.count["env_steps"] += world.env_steps - steps_before
         late = self.count["decisions"] >= s.shape.start * s.train.decisions
@@ -130,6 +136,8 @@ class CoEvolution:
         A blackout is an absorbing state with reward -1: it adds -gamma^n, what remains of the sum, and ends the return.
         """
         gamma, n = self.settings.sac.gamma, len(rewards)
+        if self.settings.train.reward == "sparse":
+            rewards = [0.0] * (n - 1) + [-1.0 if blackout else 0.0]
         value = (1 - gamma) * float(np.dot(gamma ** np.arange(n), rewards))
         return (value - gamma**n, 0.0) if blackout else (value, gamma**n)
 
@@ -139,7 +147,7 @@ class CoEvolution:
             return
         self.owed_updates += train.updates_per_decision
         while self.owed_updates >= 1:
-            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng["batches"]))
+            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng["batches"]), self._pull())
             self.owed_updates -= 1
             self.count["updates"] += 1
             for name in UPDATE_INFO:
@@ -167,6 +175,8 @@ class CoEvolution:
         ):
             if found is not None and found.improved:
                 self._keep(case, found)
+        if self.settings.sac.prior_llm:
+            self.sac.follow(self.d_llm.columns["action"][: len(self.d_llm)])
         if self.tuner and self.count["refined"] // self.settings.finetune.every > rounds_before:
             drawn = self.d_llm.uids(
                 self.d_llm.sample(self.settings.finetune.samples, self.rng["actor"], self.settings.buffers.tau)
@@ -186,11 +196,26 @@ class CoEvolution:
         self.count["refined"] += 1
         self.recent["gain"].append(found.reward - found.r_original)
 
+    def _ask_teacher(self):
+        """LLM4Teach: one unvalidated proposal for some of the latest states, as many as f_LLM would be asked about."""
+        n = min(self.settings.refine.most, len(self.unasked))
+        chosen = [self.unasked[i] for i in self.rng["teacher"].choice(len(self.unasked), n, replace=False)]
+        proposals = self.teacher([state for state, _, _ in chosen], int(self.rng["teacher"].integers(2**31)))
+        self.lessons += [(x, legal, a) for (_, x, legal), a in zip(chosen, proposals, strict=True) if a is not None]
+        self.unasked = []
+
+    def _pull(self):
+        """What the policy is pulled towards in one update, less and less; None without a teacher."""
+        train = self.settings.train
+        if not self.lessons:
+            return None
+        drawn = self.rng["teacher"].integers(len(self.lessons), size=train.batch_size // 2)
+        x, legal, action = (np.array(column) for column in zip(*(self.lessons[i] for i in drawn), strict=True))
+        return Pull(x, legal, action, self.settings.teach.weight * max(1 - self.count["decisions"] / train.decisions, 0))
+
     def _shape(self, episode):
-        """g_LLM: read an episode that holds a key decision and move the rewards of those that mattered."""
+        """g_LLM: read an episode and move the rewards of its key decisions."""
         decisions = [decision for _, decision in episode]
-        if not any(d.key for d in decisions):
-            return
         for position, delta in self.critic.shape(decisions, seed=int(self.rng["critic"].integers(2**31))).items():
             # K is in units of a step's reward; the stored return is normalised by 1 - gamma.
             change = (1 - self.settings.sac.gamma) * delta
@@ -220,6 +245,7 @@ class CoEvolution:
             "bad_actions": [self.bad_states[uid][1] for uid in uids],
             "bad_states": {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)}
             if states else {},
+            "lessons": [list(lesson) for lesson in self.lessons],
             "answers": [[uid, *answer] for uid, answer in self.answers.items()],
             "count": dict(self.count),
             "owed_updates": self.owed_updates,
@@ -239,6 +265,7 @@ class CoEvolution:
             columns = {name: values[i] for name, values in saved["bad_states"].items()}
             columns["scenario"], columns["t"] = int(columns["scenario"]), int(columns["t"])
             self.bad_states[uid] = (GridState(**columns), action)
+        self.lessons = [tuple(lesson) for lesson in saved["lessons"]]
         self.answers = {uid: (prompt, reply) for uid, prompt, reply in saved["answers"]}
         self.count = Counter(saved["count"])
         self.owed_updates = saved["owed_updates"]

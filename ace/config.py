@@ -5,27 +5,20 @@ from `base`; `Params.settings(name)` merges and validates it. Whatever is wrong 
 names the key, what was given and what is allowed.
 """
 
-import difflib
 import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
+
+from ace.checked import ConfigError, Model, meant, validated
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Whole = Annotated[int, Field(ge=1)]
-
-
-class ConfigError(ValueError):
-    """A parameter is wrong. The message is one line for the person who wrote it."""
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Days(Model):
@@ -82,7 +75,10 @@ class Sac(Model):
     alpha_start: Positive
     target_entropy: Annotated[float, Field(ge=0)]
     prior_do_nothing: Annotated[float, Field(gt=0, lt=1)]
+    prior_llm: Annotated[float, Field(ge=0, lt=1)]
+    """Share of the policy's prior that follows the actions of D_LLM, once there are many; 0: the prior never moves."""
     bc: Annotated[float, Field(ge=0)]
+    """Weight of behaviour cloning on D_LLM; 0: the paper's loss."""
 
 
 class Buffers(Model):
@@ -95,6 +91,10 @@ class Buffers(Model):
 
 
 class Train(Model):
+    share: Annotated[float, Field(gt=0, le=1)]
+    """Of the training scenarios, the first ones, that are used at all."""
+    reward: Literal["dense", "sparse"]
+    """What SAC learns from: the reward of every step, or of a blackout only. Bad cases are dense rewards in any case."""
     decisions: Whole
     warmup: Count
     batch_size: Whole
@@ -121,6 +121,8 @@ class Refine(Model):
     """Refined samples in a run at the most."""
     bad_case: bool
     """Whether the prompt shows the bad action and its outcome."""
+    proposer: Literal["llm", "random", "frequency", "expert"]
+    """Who stands in for f_LLM: the model, or as controls a random legal action, the most frequent labels, greedy look-ahead."""
 
 
 class Shape(Model):
@@ -132,7 +134,13 @@ class Shape(Model):
     every: Whole
     """Episodes between two that are read."""
     threshold: Share
-    """r̿: a decision with abs(r) above it is a key decision."""
+    """r̿: a decision whose score is above it is a key decision."""
+    select: Literal["reward", "state", "action"]
+    """The score: abs(r), the state's overload rho_max - 1, or how rare the action is in its episode."""
+    describe: bool
+    """Whether g_LLM is shown actions as descriptions; else as bare indices."""
+    judge: Literal["llm", "random"]
+    """Who adjusts: g_LLM, or as a control as many random adjustments at random decisions."""
     K: Positive
 
 
@@ -144,17 +152,37 @@ class Finetune(Model):
     epochs: Whole
     rank: Whole
     lr: Positive
+    heldout: Count
+    """Validation states on which a round must not lower the one-proposal rate, or it is rolled back; 0: not asked."""
+
+
+class Teach(Model):
+    """LLM4Teach: the policy is pulled towards the model's unvalidated proposals, less and less."""
+
+    enabled: bool
+    weight: Positive
+    """Of the pull at the start; it falls linearly to 0 at the end of training."""
 
 
 class Llm(Model):
     client: Literal["embedded", "checkpoint", "server", "replay"]
     path: str
-    """Folder of the model (embedded, checkpoint), transcript (replay), base URL (server); `{env}` and `{seed}` are filled in."""
+    """Folder of the model (embedded), transcript (replay), base URL (server); `{env}` and `{seed}` are filled in.
+
+    checkpoint: the folder, where `model` is empty.
+    """
     model: str
+    """server: the model's name there; checkpoint: a folder or a name on the hub, which goes before `path`; else unused."""
     temperature: Annotated[float, Field(ge=0)]
     max_new_tokens: Whole
+    masked: bool
+    """Whether a local model's tokens that can't lead to a legal, untried action are masked while decoding."""
     timeout_s: Positive
     retries: Count
+    concurrency: Whole
+    """Requests at once to a server."""
+    token_budget: Count
+    """Tokens that a run may use, read and written; 0: no limit. Above it the run stops cleanly."""
 
 
 class Greedy(Model):
@@ -164,7 +192,7 @@ class Greedy(Model):
 class Settings(Model):
     """One variant, resolved."""
 
-    method: Literal["sac", "do_nothing", "reconnect", "greedy"]
+    method: Literal["sac", "do_nothing", "reconnect", "greedy", "dc_argmin", "llm_only"]
     operator: Operator
     sac: Sac
     buffers: Buffers
@@ -172,12 +200,24 @@ class Settings(Model):
     refine: Refine
     shape: Shape
     finetune: Finetune
+    teach: Teach
     llm: Llm
     greedy: Greedy
 
     @property
     def uses_llm(self):
-        return self.method == "sac" and (self.refine.enabled or self.shape.enabled)
+        """Whether a language model is asked, in training or (llm_only) in play."""
+        return self.method == "llm_only" or (self.method == "sac" and (
+            (self.refine.enabled and self.refine.proposer == "llm")
+            or (self.shape.enabled and self.shape.judge == "llm")
+            or self.teach.enabled
+        ))  # fmt: skip
+
+    @property
+    def home(self):
+        """The list of the grid that it belongs to."""
+        homes = {"sac": "variants", "dc_argmin": "lm_baselines", "llm_only": "lm_baselines"}
+        return homes.get(self.method, "baselines")
 
 
 class LanguageModel(Model):
@@ -209,13 +249,25 @@ class LanguageModel(Model):
         return self
 
 
+class Ablations(Model):
+    """Variants that take ACE apart, on one environment and with seeds of their own."""
+
+    environment: str
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    variants: list[str]
+
+
 class Grid(Model):
-    """What is run: every method on every environment."""
+    """What is run: every method on every environment, and the ablations."""
 
     environments: Annotated[list[str], Field(min_length=1)]
     variants: list[str]
+    """What learns: one run for each seed."""
     baselines: list[str]
-    """Methods that learn nothing, hence need no seeds."""
+    """Methods that learn nothing: one run."""
+    lm_baselines: list[str]
+    """The same, on what the stage language_model made."""
+    ablations: Ablations
 
 
 class Params(Model):
@@ -230,15 +282,15 @@ class Params(Model):
 
     def environment(self, name):
         if name not in self.environments:
-            raise ConfigError(f"environment {name!r} is not in params.yaml{_meant(name, self.environments)}")
+            raise ConfigError(f"environment {name!r} is not in params.yaml{meant(name, self.environments)}")
         return self.environments[name]
 
-    def settings(self, variant):
-        """The settings of a variant: base with the variant's differences."""
+    def settings(self, variant, source="params.yaml"):
+        """The settings of a variant: base with the variant's differences. source: the file's name, for messages."""
         if variant not in self.variants:
-            raise ConfigError(f"variant {variant!r} is not in params.yaml{_meant(variant, self.variants)}")
+            raise ConfigError(f"variant {variant!r} is not in params.yaml{meant(variant, self.variants)}")
         merged = _merge(self.base.model_dump(), self.variants[variant])
-        return _validate(Settings, merged, f"variants.{variant}")
+        return validated(Settings, merged, f"variants.{variant}", source)
 
 
 def root():
@@ -253,22 +305,27 @@ def root():
 def load(path=None):
     """Read and check params.yaml, every variant included. path: a file, default: the workspace's."""
     path = Path(path) if path else root() / "params.yaml"
+    source = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
     try:
         raw = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path.name} holds no keys")
-    params = _validate(Params, raw, "")
+        raise ConfigError(f"{source} holds no keys")
+    params = validated(Params, raw, "", source)
     if len(set(params.seeds)) < len(params.seeds):
-        raise ConfigError(f"params.yaml: seeds = {params.seeds}: each seed once")
-    for name in (*params.grid.variants, *params.grid.baselines, *params.variants):
-        learns = params.settings(name).method == "sac"
-        if (learns and name in params.grid.baselines) or (not learns and name in params.grid.variants):
-            raise ConfigError(f"params.yaml: grid: {name!r} belongs to {'variants' if learns else 'baselines'}")
-    for name in params.grid.environments:
+        raise ConfigError(f"{source}: seeds = {params.seeds}: each seed once")
+    for name in params.variants:
+        params.settings(name, source)
+    lists = {place: getattr(params.grid, place) for place in ("variants", "baselines", "lm_baselines")}
+    for place, names in [*lists.items(), ("variants", params.grid.ablations.variants)]:
+        for name in names:
+            home = params.settings(name, source).home
+            if home != place:
+                raise ConfigError(f"{source}: grid.{place}: {name!r} belongs to {home}")
+    for name in [*params.grid.environments, params.grid.ablations.environment]:
         params.environment(name)
     return params
 
@@ -291,36 +348,3 @@ def jobs():
 def _merge(base, changes):
     return {**base, **{k: _merge(base[k], v) if isinstance(v, dict) and isinstance(base.get(k), dict) else v
                        for k, v in changes.items()}}  # fmt: skip
-
-
-def _validate(model, raw, prefix):
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in (*([prefix] if prefix else []), *first["loc"]))
-        if first["type"] == "extra_forbidden":
-            known = _fields_at(model, first["loc"][:-1])
-            message = f"params.yaml: {place}: no such parameter{_meant(str(first['loc'][-1]), known)}"
-        elif first["type"] == "missing":
-            message = f"params.yaml: {place}: is missing"
-        else:
-            message = f"params.yaml: {place} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        more = error.error_count() - 1
-        raise ConfigError(message + (f" (and {more} more)" if more else "")) from None
-
-
-def _fields_at(model, location):
-    for part in location:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if annotation and getattr(annotation, "__origin__", None) is dict:
-            model = annotation.__args__[1]
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return list(model.model_fields) if hasattr(model, "model_fields") else []
-
-
-def _meant(given, known):
-    known = list(known)
-    close = difflib.get_close_matches(given, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"

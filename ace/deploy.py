@@ -3,7 +3,7 @@
 from ace import config
 from ace.evaluate import GridAgent, Policy
 from ace.grid.environment import World
-from ace.rl.sac import load_policy
+from ace.rl.policy import load_policy
 
 
 def grid_agent(environment, policy):

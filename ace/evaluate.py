@@ -44,7 +44,7 @@ class Policy:
     simulator_calls = dc_calls = llm_calls = 0
 
     def __init__(self, deployed):
-        """deployed: rl.sac.DeployedPolicy, of a learner or from `load_policy`."""
+        """deployed: rl.policy.DeployedPolicy, of a learner or from `load_policy`."""
         self.deployed = deployed
 
     def act(self, state, x, legal):

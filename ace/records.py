@@ -50,9 +50,13 @@ def write_run(folder, run, variant):
             "weights_sha256": hashlib.sha256((run.scratch / "policy.safetensors").read_bytes()).hexdigest(),
         }
         shutil.copy(run.scratch / "policy.safetensors", folder)
-        if run.team:
-            manifest["roles"] = run.team.counts()
-            run.team.recorder.write(folder / "transcript.jsonl.gz")
+    roles = (run.team.counts() if run.team else {}) | {
+        name: dict(sorted(role.counts.items())) for name, role in (run.roles() if run.learner else {}).items()
+    }
+    if roles:
+        manifest["roles"] = roles
+    if run.team:
+        run.team.recorder.write(folder / "transcript.jsonl.gz")
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
@@ -91,6 +95,7 @@ def write_provenance(output, place, run, started):
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_s": {name: round(seconds, 1) for name, seconds in run.wall.items()},
         "decision_latency_ms": round(latency, 4),
+        "llm_batches": run.team.recorder.batches if run.team else [],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(provenance, indent=1, sort_keys=True) + "\n")

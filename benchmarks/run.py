@@ -1,9 +1,12 @@
 """`make bench`: all benchmarks, printed as a table and written to results/benchmarks.csv."""
 
+import json
+
 import pandas as pd
 
 from ace import config
 from benchmarks import learning, whatif
+from benchmarks.whatif import _row
 
 COLUMNS = ["name", "value", "unit", "reference", "reference_value", "ratio", "n", "machine"]
 
@@ -16,9 +19,19 @@ def show(row):
     )
 
 
+def quick(root):
+    """The row of the last `make quick` that ran every stage, as the workspace noted it; none without."""
+    path = root / "quick/results/provenance/quick.json"
+    if not path.is_file():
+        print("quick_min: not measured; `rm -rf quick && make quick` notes it, then `make bench` again")
+        return
+    noted = json.loads(path.read_text())
+    yield _row("quick_min", noted["minutes"], f"min, {noted['stages']} stages", "bar", 10, noted["minutes"] / 10, 1)
+
+
 def main():
     root, table = config.root(), []
-    for row in (*learning.rows(), *whatif.rows()):
+    for row in (*quick(root), *learning.rows(), *whatif.rows()):
         show(row)
         table.append(row)
     path = root / "results" / "benchmarks.csv"

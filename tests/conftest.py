@@ -28,7 +28,9 @@ def small_params(change=None):
     """The laptop's params.yaml cut down to a run of seconds on case14, as a dict."""
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["scale"], raw["seeds"] = "quick", [0]
-    raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"]}
+    raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
+                   "lm_baselines": [],
+                   "ablations": {"environment": "case14", "seeds": [0], "variants": []}}  # fmt: skip
     raw["environments"]["case14"].update(horizon=96, thermal_factor=0.7)
     raw["scenarios"].update(train=20, validation=2, test=3)
     base = raw["base"]

@@ -9,7 +9,8 @@ from ace.coevolve import CoEvolution
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import Client
-from ace.llm.roles import PolicyActor, ValueCritic
+from ace.llm.critic import ValueCritic
+from ace.llm.roles import PolicyActor
 from ace.llm.text import TextMap
 from ace.rl.sac import SAC
 
@@ -21,7 +22,7 @@ class Oracle(Client):
         super().__init__(settings, "oracle")
         self.textmap, self.whatif, self.states = textmap, whatif, {}
 
-    def _complete(self, prompts, seed):
+    def _complete(self, prompts, seed, guides):
         return [self._critic(p) if "Decisions\n" in p else self._actor(p) for p in prompts]
 
     def _actor(self, prompt):
@@ -38,7 +39,7 @@ class Oracle(Client):
 @pytest.fixture(scope="module")
 def settings():
     raw = small_params()
-    return config._validate(config.Params, raw, "").settings("ace")
+    return config.validated(config.Params, raw, "", "params.yaml").settings("ace")
 
 
 def make(world, settings, actor=True, critic=True, tuned=None, seed=0):
@@ -89,9 +90,12 @@ def test_refined_transition_is_one_simulated_step(finished, settings):
     np.testing.assert_allclose(c["discount"][: len(loop.d_llm)][~done], gamma, rtol=1e-6)
 
 
-def test_returns_of_decisions():
+def test_returns_of_decisions(settings):
     class Loop:
-        settings = type("S", (), {"sac": type("G", (), {"gamma": 0.9})})
+        pass
+
+    Loop.settings = settings
+    assert settings.sac.gamma == 0.9 and settings.train.reward == "dense"
 
     value, discount = CoEvolution._return(Loop, [1.0, 0.5], False)
     assert value == pytest.approx(0.1 * (1.0 + 0.9 * 0.5)) and discount == pytest.approx(0.81)
@@ -100,6 +104,11 @@ def test_returns_of_decisions():
     assert value == pytest.approx(0.1 * (1.0 - 0.9) - 0.81) and discount == 0.0
     value, _ = CoEvolution._return(Loop, [-1.0], True)
     assert value == pytest.approx(-1.0)
+    # Sparse: nothing but the blackout counts.
+    Loop.settings = settings.model_copy(update={"train": settings.train.model_copy(update={"reward": "sparse"})})
+    assert CoEvolution._return(Loop, [1.0, 0.5], False) == (0.0, pytest.approx(0.81))
+    value, _ = CoEvolution._return(Loop, [1.0, -1.0], True)
+    assert value == pytest.approx(0.1 * 0.9 * -1.0 - 0.81)
 
 
 def test_g_llm_moves_rewards_by_2k_late_and_only_of_key_decisions(small_world, settings):
@@ -146,6 +155,18 @@ def test_validations_and_best_checkpoint(small_world, settings):
     assert loop.best == [0.9, 0.1]
     for name, value in loop.best_policy.items():
         np.testing.assert_array_equal(value, kept[1][name])
+
+
+def test_a_share_of_the_training_scenarios_can_be_used(small_world, settings):
+    used = set()
+    for share in (0.1, 1.0):
+        s = settings.model_copy(update={"train": settings.train.model_copy(update={"share": share})})
+        loop, seen = make(small_world, s, actor=False, critic=False), []
+        reset = loop.world.reset
+        loop.world.reset = lambda split, index, reset=reset, seen=seen: (seen.append((split, index)), reset(split, index))[1]
+        list(loop.run())
+        used.add((max(index for _, index in seen) < 0.1 * len(small_world.sets["train"]), {s for s, _ in seen} == {"train"}))
+    assert used == {(True, True), (False, True)}
 
 
 def test_refinements_stop_at_the_limit(small_world, settings):

@@ -12,7 +12,8 @@ from ace import baselines, evaluate
 from ace.grid.environment import World
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
-from ace.rl.sac import SAC, load_policy
+from ace.rl.policy import load_policy
+from ace.rl.sac import SAC
 
 
 @pytest.fixture(scope="module")

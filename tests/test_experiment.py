@@ -32,6 +32,7 @@ def language_model(tmp_path_factory):
     """results/language_model/case14 of a model of some 20,000 weights, trained on 120 states."""
     folder = tmp_path_factory.mktemp("lm")
     raw = small_params()
+    raw["scenarios"].update(validation=12)  # held-out states are rare where the grid is this weak
     raw["language_model"].update(
         scan=20,
         states=120,
@@ -45,7 +46,7 @@ def language_model(tmp_path_factory):
         batch_size=16,
         steps=250,
     )
-    params = config._validate(config.Params, raw, "")
+    params = config.validated(config.Params, raw, "", "params.yaml")
     os.environ["ACE_JOBS"] = "1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -102,10 +103,14 @@ def test_run_files_say_what_was_used(reference):
     records = read_transcript(place / "transcript.jsonl.gz")[1:]
     budget = manifest["budget"]
     assert budget["train"]["llm_calls"] == len(records) > 0
-    assert {r["role"] for r in records} == {"actor", "critic"}
+    assert {r["role"] for r in records} == {"actor", "critic", "heldout"}
     validated = sum("reward" in (r["verdict"] or "") for r in records)
-    # Each validated proposal is one power flow, and so is each bad case's original action.
-    assert budget["train"]["simulator_calls"] == validated + manifest["refine_tried"]
+    measured = sum(r["role"] == "heldout" for r in records)
+    # Each validated proposal is one power flow, and so is each original action, of a bad case or of a held-out state.
+    assert budget["train"]["simulator_calls"] == validated + manifest["refine_tried"] + measured
+    rounds = manifest["finetune_rounds"]
+    assert rounds and all(r["accepted"] == (r["rate_after"] >= r["rate_before"]) for r in rounds)
+    assert (reference / f"checkpoints/results/case14/ace/seed=0/lora/round={len(rounds)}/adapter_model.safetensors").exists()
     assert budget["test"]["llm_calls"] == budget["test"]["simulator_calls"] == 0
     assert budget["corpus"]["simulator_calls"] > 0 and budget["corpus"]["env_steps"] > 0
     episodes, curve = pd.read_csv(place / "episodes.csv"), pd.read_csv(place / "training.csv")
@@ -123,13 +128,26 @@ def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
     assert files(reference, "ace", 0)["training.csv"] != files(reference, "ace", 1)["training.csv"]
 
 
-def test_killed_and_resumed_ends_with_the_same_bytes(reference, equipped):
-    folder = equipped()
+def with_controls(p):
+    """Variants whose roles a checkpoint has to hold beside, or without, those of the language model."""
+    p["variants"]["controls"] = {"refine": {"proposer": "frequency"}, "shape": {"judge": "random"}}
+
+
+@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach"])
+def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped):
+    undisturbed = reference
+    if variant != "ace":
+        undisturbed = equipped(with_controls, "undisturbed")
+        done = run(undisturbed, variant, [0])
+        assert done.returncode == 0, done.stderr
+        manifest = json.loads(files(undisturbed, variant)["manifest.json"])
+        assert all(sum(counts.values()) > 0 for counts in manifest["roles"].values() if counts) and manifest["roles"]
+    folder = equipped(with_controls)
     code = (
         "from ace import experiment; experiment.CHECKPOINT_EVERY_S = 0.0\n"
-        "experiment.run_seed('case14', 'ace', 0, __import__('pathlib').Path('.').resolve(), 'results')"
+        f"experiment.run_seed('case14', '{variant}', 0, __import__('pathlib').Path('.').resolve(), 'results')"
     )
-    state = folder / "checkpoints" / "results" / "case14" / "ace" / "seed=0" / "state.pt"
+    state = folder / "checkpoints" / "results" / "case14" / variant / "seed=0" / "state.pt"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE)
     progress = state.with_name("progress")
     deadline = time.monotonic() + 120
@@ -139,9 +157,9 @@ def test_killed_and_resumed_ends_with_the_same_bytes(reference, equipped):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert state.exists() and not (folder / "results" / "runs").exists()
-    done = run(folder, "ace", [0])
+    done = run(folder, variant, [0])
     assert done.returncode == 0 and "starting anew" not in done.stdout + done.stderr
-    assert files(folder, "ace") == files(reference, "ace")
+    assert files(folder, variant) == files(undisturbed, variant)
     assert not state.exists(), "a finished cell must not be continued by the next run"
 
 
@@ -150,7 +168,7 @@ def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):
     scratch = folder / "checkpoints" / "results" / "case14" / "sac" / "seed=0"
     scratch.mkdir(parents=True)
     params = config.load(folder / "params.yaml")
-    other = config._validate(config.Params, small_params(), "")
+    other = config.validated(config.Params, small_params(), "", "params.yaml")
     stale = experiment.Run(other, other.settings("sac"), "case14", 0, folder, scratch)
     stale._save()
     done = run(folder, "sac", [0])
@@ -210,3 +228,11 @@ def test_replay_of_a_transcript_gives_the_bytes_of_the_recorded_run(reference, e
     assert done.returncode == 0, done.stderr
     for name in ("episodes.csv", "training.csv", "transcript.jsonl.gz"):
         assert files(folder, "ace")[name] == files(recorded, "ace")[name], name
+
+
+def test_a_cell_tells_a_time_to_go_only_once_it_has_one(tmp_path, capsys):
+    with experiment._Progress(tmp_path, [0], "case14 sac"):
+        pass
+    first, *_, last = [line for line in capsys.readouterr().err.replace("\r", "\n").split("\n") if line.strip()]
+    assert first.startswith("case14 sac   0 %") and "estimating" in first and "?" not in first
+    assert last.startswith("case14 sac 100 %") and "00:00 to go" in last

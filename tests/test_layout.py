@@ -15,6 +15,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # A room may import from those of an earlier line only.
 ORDER = (
+    {"checked"},
     {"config", "records", "checkpoint"},
     {"grid"},
     {"rl", "llm"},  # they do not know each other: only coevolve joins them

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -148,6 +149,40 @@ def test_make_setup_says_what_is_missing(tmp_path):
     assert result.returncode != 0
     assert result.stderr.splitlines()[0] == "make setup: Python 3.11 or newer is needed and none was found on the PATH"
     assert not (tmp_path / ".venv").exists()
+
+
+PIP = '''#!/bin/sh
+test "$3" = --version && exit
+test "$3" = install || exit 3
+echo "WARNING: Location 'x' is ignored" >&2
+echo "ERROR: of $4" >&2
+echo "Collecting numpy==2 (from -r requirements.lock (line 1))"
+echo "Using cached numpy"
+n=0; until test -e seen || test $n = 300; do sleep 0.1; n=$((n + 1)); done
+exit $(cat code)
+'''
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_make_setup_shows_progress_as_it_happens_and_only_what_matters(tmp_path, code):
+    """With a pip that goes on only once its first line was seen."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(PIP)
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / "code").write_text(str(code))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["make", "-s", "setup"], cwd=tmp_path, **pipes) as process:
+        begin = time.monotonic()
+        shown = [process.stdout.readline(), process.stdout.readline()]
+        assert time.monotonic() - begin < 20, "held back until the end"
+        (tmp_path / "seen").touch()
+        rest, errors = process.communicate()
+    assert shown[0].startswith("setup: installing") and shown[1] == "  Collecting numpy==2\n"
+    assert "ERROR: of --disable-pip-version-check" in errors and "WARNING" not in errors
+    assert (process.returncode == 0) == (code == 0) == (tmp_path / ".venv/.installed").exists()
+    assert rest.endswith("setup: done\n") == (code == 0), "a pip that failed ends it"
 
 
 @pytest.mark.parametrize("line", ["make test"])

@@ -1,6 +1,7 @@
 """Notebooks as stages, code without its prose, workspaces, and the declared pipeline."""
 
 import ast
+import gzip
 import io
 import json
 import os
@@ -104,6 +105,13 @@ def test_a_bar_becomes_a_line_each_interval_and_its_end():
     assert stream.getvalue().splitlines() == ["start", "9/30", "19/30", "29/30", "30/30", "end without a line end"]
 
 
+def test_a_long_line_is_cut_and_says_so():
+    stream = io.StringIO()
+    notebook.Progress(stream).write("x" * 1000 + "\nshort\n")
+    long, short = stream.getvalue().splitlines()
+    assert len(long) == notebook.LINE_SHOWN and long.endswith("x…") and short == "short"
+
+
 def test_a_terminal_gets_the_bytes_as_they_are():
     stream = io.StringIO()
     stream.isatty = lambda: True
@@ -204,6 +212,52 @@ def test_a_failing_cell_is_one_line_and_the_partial_notebook_stays(tmp_path):
     assert "before" in (tmp_path / "out/a.failed.ipynb").read_text()
     result = stage(tmp_path, "a.ipynb", "-o", "out/a.ipynb", "-p", "user", "true")
     assert result.stderr.startswith("a.ipynb: params.yaml: x = -1: must be positive [")
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("from ace.config import load\nload('none.yaml')", "ConfigError: none.yaml does not exist"),
+        ("from ace.report.runs import ReportError\nraise ReportError('no run')", "ReportError: no run"),
+    ],
+)
+def test_an_error_written_for_users_is_one_line_in_the_notebook_too(tmp_path, cell, line):
+    """What JupyterLab shows is what the kernel sends: here, what lies in the partial notebook."""
+    write_notebook(tmp_path / "a.ipynb", "a = 1", cell)
+    result = stage(tmp_path, "a.ipynb", "-o", "a.out.ipynb")
+    assert result.stderr == f"a.ipynb: {line.partition(': ')[2]} [partial notebook: a.out.failed.ipynb]\n"
+    cells = nbformat.read(tmp_path / "a.out.failed.ipynb", as_version=4).cells
+    (error,) = [output for each in cells for output in each.get("outputs", []) if output.output_type == "error"]
+    assert error.traceback == [line]
+
+
+def test_notebook_03_shows_the_last_refinement_that_improved_and_streams_no_prompt(tmp_path):
+    """Its cell, run as a stage on a transcript."""
+    verdicts = {
+        "first": "90 %, reward +0.500, original -1.000",
+        "last": "95 %, reward -0.250, original -0.750",
+        "within the margin": "99 %, reward +0.210, original +0.200",
+        "as bad": "131 %, reward -1.000, original -1.000",
+        "illegal": "illegal",
+        "not asked": None,
+    }
+    records = [{"role": "actor", "prompt": f"task\n{k}", "reply": k, "verdict": v} for k, v in verdicts.items()]
+    records.append({"role": "critic", "prompt": "judge", "reply": "good", "verdict": "adjusted"})
+    with gzip.open(tmp_path / "transcript.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(record) + "\n" for record in [{"model": "toy"}, *records])
+    cells = nbformat.read(ROOT / "notebooks/03_train.ipynb", as_version=4).cells
+    (source,) = [cell.source for cell in cells if cell.cell_type == "code" and "transcript" in cell.source]
+    setting = "from pathlib import Path\nfrom types import SimpleNamespace as N\nfolders = [Path('.')]\n"
+    write_notebook(tmp_path / "a.ipynb", "margin = 0.02", setting + "settings = N(refine=N(margin=margin))", source)
+    displayed = {}
+    for margin in ("0.02", "9"):
+        result = stage(tmp_path, "a.ipynb", "-o", "out.ipynb", "-p", "margin", margin)
+        assert (result.stdout, result.stderr) == ("7 calls of the language model\n", "")
+        outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
+        displayed[margin] = [each.data["text/markdown"] for each in outputs if each.output_type == "display_data"]
+    (shown,) = displayed["0.02"]
+    assert "task\nlast\n" in shown and verdicts["last"] in shown
+    assert displayed["9"] == []
 
 
 def alive(pid):
@@ -402,6 +456,49 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
     assert not (project / "used.txt").exists() and not (project / "dvc.lock").exists(), "the repository is untouched"
 
 
+MISSPELT = "params.yaml: base.sac.gama: no such parameter; did you mean 'gamma'?"
+
+
+@pytest.fixture
+def misspelt(project):
+    """The toy repository with the real check of parameters, and a key that is wrong in both scales' files."""
+    for name in ("checked.py", "config.py"):
+        (project / "ace" / name).write_bytes((ROOT / "ace" / name).read_bytes())
+    wrong = (ROOT / "profiles/quick/params.yaml").read_text().replace("    gamma:", "    gama:")
+    (project / "profiles/quick").mkdir(parents=True)
+    for path in (project / "profiles/quick/params.yaml", project / "params.yaml"):
+        path.write_text(wrong)
+    return project
+
+
+def test_quick_checks_the_parameters_before_anything_is_touched(misspelt):
+    with pytest.raises(workspace.WorkspaceError) as raised:
+        workspace.quick(misspelt)
+    assert str(raised.value).startswith(f"profiles/quick/{MISSPELT}") and "\n" not in str(raised.value)
+    assert not (misspelt / "quick").exists()
+
+
+def test_make_repro_checks_the_parameters_before_dvc_deletes_outputs(misspelt):
+    """The real Makefile; in place of DVC a script that only says that it was started."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (misspelt / name).write_bytes((ROOT / name).read_bytes())
+    for name, line in (("python", f'exec {sys.executable} "$@"'), ("dvc", 'echo started "$@"')):
+        tool = misspelt / ".venv/bin" / name
+        tool.parent.mkdir(parents=True, exist_ok=True)
+        tool.write_text(f"#!/bin/sh\n{line}\n")
+        tool.chmod(0o755)
+    (misspelt / ".venv/.installed").touch()
+    result = subprocess.run(["make", "repro"], cwd=misspelt, capture_output=True, text=True)
+    assert result.returncode != 0 and "started" not in result.stdout
+    assert result.stderr.startswith(MISSPELT)
+    assert [line for line in result.stderr.splitlines()[1:] if not line.startswith("make")] == []
+
+    params = misspelt / "params.yaml"
+    params.write_text(params.read_text().replace("    gama:", "    gamma:"))
+    result = subprocess.run(["make", "repro"], cwd=misspelt, capture_output=True, text=True)
+    assert result.returncode == 0 and "started repro" in result.stdout, result.stderr
+
+
 def test_the_time_to_go_follows_what_was_measured():
     now = [0.0]
     clock = workspace.Clock(["language_model@a", "train@a-x", "train@a-y"], now=lambda: now[0])
@@ -441,6 +538,7 @@ def test_every_notebook_has_its_code_stage():
 NOT_OF_THIS_KIND = {
     "baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl", "ace.llm"},
     "train": {"ace.baselines"},
+    "lm_baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl"},
 }
 
 
@@ -499,7 +597,8 @@ def test_dvc_reads_the_pipeline_and_names_a_cell_as_the_readme_does(tmp_path):
     cells = {f"train@{env}-{variant}" for env in grid["environments"] for variant in grid["variants"]}
     cells |= {f"baseline@{env}-{variant}" for env in grid["environments"] for variant in grid["baselines"]}
     names = set(listed.stdout.split())
-    assert {name for name in names if name.startswith(("train@", "baseline@"))} == cells
+    cells |= {f"lm_baseline@{env}-{variant}" for env in grid["environments"] for variant in grid["lm_baselines"]}
+    assert {name for name in names if name.startswith(("train@", "baseline@", "lm_baseline@"))} == cells
     assert {"claims", "table_main", "code_ace", "code@03_train"} <= names
 
 

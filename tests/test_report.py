@@ -32,7 +32,9 @@ def small_grid():
     grid = SimpleNamespace(
         environments=ENVS,
         baselines=["do_nothing", "reconnect", "greedy"],
+        lm_baselines=[],
         variants=["sac", "ace", "ace_no_actor", "ace_no_critic"],
+        ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
     )
     return SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid)
 
@@ -272,7 +274,7 @@ def test_main_table_by_hand(params, results):
     assert header == (
         "env,variant,metric,mean,std,iqm,ci_low,ci_high,n_seeds,n_episodes,simulator_calls,llm_calls,scale"
     )
-    assert list(table["variant"].unique()) == ["do_nothing", "reconnect", "greedy", "sac", "ace"]
+    assert list(table["variant"].unique()) == ["do_nothing", "reconnect", "greedy", "sac", "ace", "ace_no_actor", "ace_no_critic"]
     survival = row(table, env="wcci2020", variant="ace", metric="survival")
     assert survival["mean"] == pytest.approx(71)  # 70, 71 and 72 percent; the ease of the episodes averages out
     assert survival["std"] == pytest.approx(1)
@@ -514,6 +516,15 @@ def test_c1_once_declared(params, results, expert, verdict):
     assert verdict_of("C1", params, results) == (verdict, pytest.approx(100 * (71 / (100 * expert + 1) - 1)))
 
 
+def test_claims_of_ace_tell_what_the_papers_loss_alone_gives(params, results):
+    before = row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
+    declare(params, results, {"ace_literal": 0.41})
+    told = claims.evaluate(runs.read(params, results)).set_index("id")["evidence"]
+    assert "ace_literal" not in before and told["C2"].startswith(before)
+    assert "(ace_literal): 1 [" in told["C2"] and told["C2"].endswith("partly")
+    assert "ace_literal" in told["C8"] and "ace_literal" in told["C9"] and "ace_literal" not in told["C3"]
+
+
 @pytest.mark.parametrize(("positive", "verdict"), [(510, "reproduced"), (100, "partly"), (60, "not reproduced")])
 def test_c10_once_declared(params, results, positive, verdict):
     declare(params, results, {"ace_rbar_pos": 0.6, "ace_rbar_neg": 0.6}, {"ace_rbar_pos": positive, "ace_rbar_neg": 83})
@@ -538,6 +549,22 @@ def test_c13_and_c14_once_declared(params, results):
     gaps = {"ace_query_high": 0.7, "ace_query_low": 0.5, "ace_half_query_high": 0.6, "ace_half_query_low": 0.55}
     declare(params, results, gaps)
     assert verdict_of("C14", params, results) == ("reproduced", pytest.approx(15))
+
+
+def test_an_ablation_is_read_on_its_environment_with_its_seeds(params, results):
+    params.grid.ablations.variants = ["ace_no_finetune", "ace"]  # ace is declared everywhere: its cells are those
+    for seed in (0, 1):
+        write_run(results, ENVS[0], "ace_no_finetune", seed, True, 0.67)
+    everything = runs.read(params, results)
+    assert everything.environments_of(["ace", "ace_no_finetune"]) == [ENVS[0]]
+    assert everything.environments_of(["ace"]) == ENVS and len(everything.of(ENVS[0], "ace")) == 3
+    assert runs.read(params, results, ["ace", "ace_no_finetune"]).environments == [ENVS[0]]
+    assert "ace_no_finetune" not in set(tables.write_main(params, results)[0]["variant"])
+    found = row(claims.write(params, results), id="C12")
+    assert found["verdict"] != "not tested" and found["n"] == f"1 env x 2/3 seeds x {EPISODES} episodes"
+    shutil.rmtree(results / "runs" / ENVS[0] / "ace_no_finetune" / "seed=1")
+    with pytest.raises(runs.ReportError, match="dvc repro ablation@ace_no_finetune"):
+        runs.read(params, results)
 
 
 def test_c4_needs_enough_training(params, results):
@@ -604,6 +631,9 @@ def test_command_prints_claims_and_where_to_look(params, results, tmp_path, monk
     assert [line.split()[0] for line in out.splitlines()[1:15]] == [f"C{i}" for i in range(1, 15)]
     assert "results/tables/main.md" in out
     assert claims.main(["--raedme"]) == 1
+    monkeypatch.chdir(tmp_path)
+    assert claims.main(["workspace"]) == 0
+    assert "  workspace/results/tables/main.md " in capsys.readouterr().out, "as typed from where the user is"
 
 
 @pytest.mark.parametrize("name", ["10_table_main", "11_table_roles", "20_figure_learning", "90_claims"])

@@ -9,7 +9,8 @@ import torch
 
 from ace.rl.buffers import Batch
 from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values, best_hub_pattern, hub_log_probabilities
-from ace.rl.sac import SAC, critic_loss, load_policy, policy_loss, q_of, soft_target, temperature_loss, values_of
+from ace.rl.policy import load_policy
+from ace.rl.sac import SAC, critic_loss, policy_loss, q_of, soft_target, temperature_loss, values_of
 
 F = 4
 SETTINGS = SimpleNamespace(
@@ -535,14 +536,14 @@ def test_deployed_policy_round_trip(tmp_path):
     sac = SAC(SMALL, F, SETTINGS, seed=0)
     train(sac, 0, 3)
     one, two = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    sac.save_policy(one)
-    sac.save_policy(two)
+    sac.deployed.save(one)
+    sac.deployed.save(two)
     assert one.read_bytes() == two.read_bytes()
     policy = load_policy(one, SMALL)
     train(sac, 3, 4)  # the file must not follow the learner
     x, legal = np.ones(F, np.float32), legality(sac.space)
     assert not np.array_equal(policy.logits(x), sac.deployed.logits(x))
-    sac.save_policy(two)
+    sac.deployed.save(two)
     reread = load_policy(two, SMALL)
     np.testing.assert_array_equal(reread.logits(x), sac.deployed.logits(x))
     assert reread.act(x, legal, None) == sac.act(x, legal, greedy=True)
@@ -553,7 +554,7 @@ def test_deployed_policy_errors_are_one_line(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^no trained policy at .*gone.safetensors$"):
         load_policy(tmp_path / "gone.safetensors", SMALL)
     path = tmp_path / "p.safetensors"
-    SAC(NO_HUB, F, SETTINGS, seed=0).save_policy(path)
+    SAC(NO_HUB, F, SETTINGS, seed=0).deployed.save(path)
     with pytest.raises(ValueError, match=r"another catalogue: hub_bits is 0 there and 3 here$"):
         load_policy(path, SMALL)
 

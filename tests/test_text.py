@@ -204,12 +204,17 @@ def test_percentages_and_outcomes():
 
 def test_trajectory_text_and_its_key_decision(case14):
     state = state_of(case14, np.r_[1.2, np.full(case14.catalogue.n_line - 1, 0.1)])
-    decisions = [Decision(state, 0, -0.04, 1.01, False), Decision(state, 5, -1.0, None, True)]
+    decisions = [Decision(state, 0, -0.04, 1.01), Decision(state, 5, -1.0, None)]
     first = f"{case14.line[0]} 120 % : do nothing : 101 % : reward -0.0"
     second = f"{case14.line[0]} 120 % : {case14.action(5)} : blackout : reward -1.0"
     trajectory = f"decision 1 : {first}\ndecision 2 : {second}"
     assert case14.trajectory(decisions) == trajectory
     assert case14.critic_prompt(decisions, 2).endswith(f"Decisions\n{trajectory}\nKey\n{second}\ndecision 2\nAnswer")
+    # Without descriptions an action is its bare index, digit by digit; nothing else changes.
+    decisions.append(Decision(state, 123, 0.5, 0.9))
+    assert f"{case14.line[0]} 120 % : action 1 2 3 : 90 % : reward +0.5" in case14.trajectory(decisions, describe=False)
+    bare = case14.critic_prompt(decisions, 2, describe=False)
+    assert bare.count(": action 5 : blackout : reward -1.0\n") == 2 and "substation" not in bare.split("Decisions\n")[1]
 
 
 def test_prompts_hold_their_fields(case14):

@@ -48,6 +48,7 @@ def make_tokenizer(textmap, texts):
     vocabulary = [PAD, END, UNKNOWN, "\n", *(f"{n} %" for n in range(MOST_SHOWN + 1)), *textmap.line]
     vocabulary += [f"{kind} {n}" for kind, count in textmap.counts.items() for n in range(count)]
     vocabulary += [f"decision {n}" for n in range(1, 100)] + [f"{n / 10:+.1f}" for n in range(-10, 11)] + ["-0.0"]
+    vocabulary += [str(n) for n in range(10)]  # of an action's index
     fixed = [part.strip() for role in ("actor", "critic") for part, *_ in string.Formatter().parse(template(role))]
     fixed = [part for part in fixed if len(part) > PREFIX_LENGTH]
     seen = {word for text in texts for word, _ in splitter.pre_tokenize_str(_without(text, fixed))}
@@ -200,10 +201,11 @@ def _batches(encoded, size, rng):
             yield [encoded[j] for j in batches[i]]
 
 
-def lora_round(model, tokenizer, samples, settings, seed):
+def lora_round(model, tokenizer, samples, settings, seed, folder=None):
     """One fine-tuning round (paper, algorithm step 5): a new model, LoRA-trained on (prompt, reply) samples and merged.
 
     settings: config.Finetune. The given model is left as it is: merging changes its base, so a copy is trained.
+    folder: where the adapter is saved, or None.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -213,6 +215,8 @@ def lora_round(model, tokenizer, samples, settings, seed):
         adapted = get_peft_model(copy.deepcopy(model), config)
         steps = settings.epochs * math.ceil(len(samples) / LORA_BATCH)
         fit(adapted, tokenizer, samples, steps, LORA_BATCH, settings.lr, seed)
+    if folder:
+        adapted.save_pretrained(folder, save_embedding_layers=False)
     return adapted.merge_and_unload().eval()
 
 

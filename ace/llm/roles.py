@@ -1,17 +1,15 @@
-"""The two roles of the language model: f_LLM, the Policy Actor, and g_LLM, the Value Critic.
+"""f_LLM, the Policy Actor: it proposes better actions for bad decisions, and the simulator validates them.
 
-Both only ever see text and return checked values: what can't be parsed, is illegal or was not asked for changes nothing
-and is counted.
+The model only ever sees text and returns checked values: what can't be parsed, is illegal or was not asked for changes
+nothing and is counted.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from ace.llm.clients import Recorder
-from ace.llm.text import Decision, ParseFailure, outcome
-
-BEFORE, AFTER = 2, 3
-"""Decisions before and after the key decision in a prompt of g_LLM."""
+from ace.llm.legal import Guide
+from ace.llm.text import ParseFailure, outcome
 
 
 @dataclass(slots=True)
@@ -49,15 +47,24 @@ class Refinement:
 
 @dataclass(slots=True)
 class _Case:
-    """A bad case while it is worked on; told: (T_a, outcome) lines of the prompt; best: (action, Outcome, record)."""
+    """A bad case while it is worked on.
+
+    legal: legality vector of its state; told: (T_a, outcome) lines of the prompt; best: (action, Outcome, record).
+    """
 
     bad: BadCase
     state_text: str
+    legal: object
     r_original: float
     told: list
     best: tuple | None = None
     tried: list = field(default_factory=list)
     rounds: int = 0
+
+    @property
+    def known(self):
+        """Actions whose outcome is known: the bad one and those tried."""
+        return {self.bad.action, *(action for action, _ in self.tried)}
 
 
 class PolicyActor:
@@ -84,16 +91,36 @@ class PolicyActor:
             if not todo:
                 break
             prompts = [self.textmap.actor_prompt(case.state_text, case.told) for case in todo]
-            for case, record in zip(todo, self.recorder.ask("actor", prompts, seed + number), strict=True):
+            guides = [Guide(self.textmap, case.legal, case.known) for case in todo]
+            records = self.recorder.ask("actor", prompts, seed + number, guides)
+            for case, record in zip(todo, records, strict=True):
                 case.rounds += 1
                 self._judge(case, record)
         self.counts["improved"] += sum(self._improved(case) for case in work)
         return [self._finish(case) for case in work]
 
+    def propose(self, states, seed):
+        """One proposal for each state, not validated: a legal action id, or None (LLM4Teach)."""
+        legal = [self.catalogue.legality(state.topo, state.cooldown_sub, True) for state in states]
+        prompts = [self.textmap.actor_prompt(self.textmap.state(state), []) for state in states]
+        records = self.recorder.ask("actor", prompts, seed, [Guide(self.textmap, one, ()) for one in legal])
+        proposals = []
+        for record, one in zip(records, legal, strict=True):
+            self.counts["proposals"] += 1
+            parsed = self.textmap.parse_action(record["reply"])
+            good = not isinstance(parsed, ParseFailure) and self.catalogue.is_legal(one, parsed.value)
+            record["parse"] = self.textmap.action(parsed.value) if good else getattr(parsed, "reason", "illegal")
+            record["verdict"] = "not validated"
+            self.counts["illegal"] += not good
+            proposals.append(parsed.value if good else None)
+        return proposals
+
     def _begin(self, bad):
         original = self.whatif.simulate(bad.state, bad.action)
         told = [(self.textmap.action(bad.action), _outcome(original))] if self.settings.bad_case else []
-        return _Case(bad, self.textmap.state(bad.state), original.reward, told)
+        # The agent was asked in this state, so it was one of danger: all may be played that no rule forbids.
+        legal = self.catalogue.legality(bad.state.topo, bad.state.cooldown_sub, True)
+        return _Case(bad, self.textmap.state(bad.state), legal, original.reward, told)
 
     def _improved(self, case):
         return case.best is not None and case.best[1].reward > case.r_original + self.settings.margin
@@ -109,14 +136,12 @@ class PolicyActor:
             return
         action, name = parsed.value, self.textmap.action(parsed.value)
         record["parse"] = name
-        # The agent was asked in this state, so it was one of danger: all may be played that no rule forbids.
-        legal = self.catalogue.legality(case.bad.state.topo, case.bad.state.cooldown_sub, True)
-        if not self.catalogue.is_legal(legal, action):
+        if not self.catalogue.is_legal(case.legal, action):
             self.counts["illegal"] += 1
             record["verdict"] = "illegal"
             case.told.append((name, "illegal"))
             return
-        if action in (case.bad.action, *(a for a, _ in case.tried)):
+        if action in case.known:
             self.counts["repeated"] += 1
             record["verdict"] = "repeated"
             return
@@ -144,63 +169,9 @@ class PolicyActor:
         self.counts = Counter(state["counts"])
 
 
-class ValueCritic:
-    """g_LLM: reads an episode around each key decision and adjusts its reward by -2K, -K, +K or +2K.
-
-    counts: prompts, unparsable, adjusted: of all calls so far.
-    """
-
-    def __init__(self, client, textmap, settings):
-        """client: any client or a Recorder; settings: config.Shape."""
-        self.recorder = as_recorder(client)
-        self.textmap, self.settings, self.counts = textmap, settings, Counter()
-
-    def is_key(self, reward):
-        """Whether a decision is a key decision: abs(r) > r̿."""
-        return abs(reward) > self.settings.threshold
-
-    def shape(self, episode, seed):
-        """Adjustments of one episode. episode: list of text.Decision in their order (their `key` marks are used).
-
-        One prompt for each key decision, all in one batch. Returns {position in the episode: adjustment in reward
-        units}; decisions without one are missing.
-        """
-        keys = [position for position, d in enumerate(episode) if d.key]
-        asked = [around(episode, position) for position in keys]
-        prompts = [self.textmap.critic_prompt(part, number) for part, number in asked]
-        deltas = {}
-        records = self.recorder.ask("critic", prompts, seed)
-        for position, (_, number), record in zip(keys, asked, records, strict=True):
-            self.counts["prompts"] += 1
-            parsed = self.textmap.parse_critic(record["reply"], {number})
-            if isinstance(parsed, ParseFailure):
-                self.counts["unparsable"] += 1
-                record["parse"], record["verdict"] = parsed.reason, "unparsable"
-                continue
-            record["parse"], record["verdict"] = f"{parsed.value[number]:+d} K", "adjusted"
-            self.counts["adjusted"] += 1
-            deltas[position] = parsed.value[number] * self.settings.K
-        return deltas
-
-    def state_dict(self):
-        return {"counts": dict(self.counts)}
-
-    def load_state_dict(self, state):
-        self.counts = Counter(state["counts"])
-
-
-def around(episode, position):
-    """The stretch of an episode that g_LLM is shown for the decision at `position`, and its number there, from 1."""
-    first = max(0, position - BEFORE)
-    return episode[first : position + AFTER + 1], position - first + 1
-
-
 def as_recorder(client):
     return client if isinstance(client, Recorder) else Recorder(client)
 
 
 def _outcome(result):
     return outcome(None if result.done else result.next_state.rho_max)
-
-
-__all__ = ["BadCase", "Decision", "PolicyActor", "Refinement", "ValueCritic", "around", "as_recorder"]

@@ -7,7 +7,7 @@ counterfactual: what the simulator says about an action against doing nothing, a
 import numpy as np
 
 from ace.llm.corpus import best_of
-from ace.llm.roles import around
+from ace.llm.critic import BEFORE, around
 from ace.llm.text import Decision, adjustment, outcome
 
 TIE = 0.005
@@ -24,7 +24,9 @@ NOT_UNDERSTOOD, ILLEGAL = 0.03, 0.2
 """Shares of tries that failed so; illegal ones are drawn by worth, as a model would propose them."""
 FAILED = ("not understood , the last line is not an action", "not understood , an element is not at this substation")
 CRITIC_SHARE = 0.2
-"""Share of g_LLM's samples."""
+"""Share of g_LLM's samples; every second one shows actions as bare indices, so that the model knows both forms."""
+EARLY = 0.5
+"""Share of g_LLM's samples in which fewer decisions come before the key one than could."""
 FAR = 0.05
 """A counterfactual difference of rho_max above this is "by far": 2 K instead of K."""
 IN_NEED = 0.02
@@ -48,7 +50,8 @@ class Writer:
         rng = np.random.default_rng([seed, 3])
         n_critic = round(CRITIC_SHARE * n)
         actor = [self.actor(i, rng) for i in _passes(rng, len(self.visits), n - n_critic)]
-        return actor + [self.critic(*self.places[i]) for i in _passes(rng, len(self.places), n_critic)]
+        places = [self.places[i] for i in _passes(rng, len(self.places), n_critic)]
+        return actor + [self._critic(number, place, rng) for number, place in enumerate(places)]
 
     # --- f_LLM --------------------------------------------------------------------------------------------------------
 
@@ -109,22 +112,34 @@ class Writer:
 
     # --- g_LLM --------------------------------------------------------------------------------------------------------
 
-    def critic(self, episode, position):
+    def _critic(self, number, place, rng):
+        # Few decisions are the first of their episode: without these, the number is the same one nearly everywhere.
+        before = int(rng.integers(BEFORE)) if rng.random() < EARLY else BEFORE
+        return self.critic(*place, describe=number % 2 == 0, before=before)
+
+    def critic(self, episode, position, describe=True, before=BEFORE):
         """One sample of g_LLM: any decision of an episode as the key one, so that the threshold can be set later."""
-        part, number = around(episode, position)
-        decisions = [Decision(v.state, v.action, v.reward, v.rho_after, False) for v in part]
+        part, number = around(episode, position, before)
+        decisions = [Decision(v.state, v.action, v.reward, v.rho_after) for v in part]
         verdict = adjustment(number, self.truth(episode[position]))
-        return self.textmap.critic_prompt(decisions, number), f"adjustments :\n{verdict}"
+        return self.textmap.critic_prompt(decisions, number, describe), f"adjustments :\n{verdict}"
 
     def truth(self, visit):
         """The counterfactual verdict on a decision: -2, -1, 1 or 2."""
-        played = self.index[visit.action]
-        if played:
-            other, difference = 0, _finite(visit.values[0]) - _finite(visit.values[played])
-            return _verdict(difference >= 0, abs(difference))
-        other = best_of(visit.values, visit.legal)
-        difference = _finite(visit.values[0]) - _finite(visit.values[other])
-        return _verdict(difference <= IN_NEED, difference)
+        best = best_of(visit.values, visit.legal)
+        return counterfactual(visit.action, visit.values[self.index[visit.action]], visit.values[0], visit.values[best])
+
+
+def counterfactual(action, played, nothing, best):
+    """The verdict on a decision, -2, -1, 1 or 2: an action against doing nothing, doing nothing against the best.
+
+    action: catalogue id, 0 for doing nothing; played, nothing, best: rho_max one step after each, nan after a blackout.
+    """
+    if action:
+        difference = _finite(nothing) - _finite(played)
+        return _verdict(difference >= 0, abs(difference))
+    difference = _finite(nothing) - _finite(best)
+    return _verdict(difference <= IN_NEED, difference)
 
 
 def _verdict(good, difference):

@@ -1,6 +1,6 @@
 """T_s, T_a, T_tau: states, actions and trajectories as text, and the way back.
 
-The words are few and fixed, so that a model of a million parameters can learn them, and plain, so that a large one
+The words are few and fixed, so that a model of half a million parameters can learn them, and plain, so that a large one
 understands them unprepared. The parsers are strict and total: text in, `Parsed` or `ParseFailure(reason)` out, never an
 exception, never a guess. All of this is our reading: the paper names the functions, not their form.
 """
@@ -15,6 +15,9 @@ import numpy as np
 PROMPTS = Path(__file__).parent / "prompts"
 LINES_SHOWN = 10
 """Lines in T_s, the fullest first. Part of the language that an embedded model has learned, as the prompt files are."""
+
+MULTIPLES = (-2, -1, 1, 2)
+"""Adjustments that there are, in K."""
 
 MOST_SHOWN = 250
 """Loadings are written as whole percentages up to this one."""
@@ -44,14 +47,13 @@ class Decision:
     """One decision of an episode, as g_LLM is shown it.
 
     state: GridState at the decision; action: catalogue id; reward: what it earned; rho_after: highest loading one step
-    later (share of the limit), None after a blackout; key: to be judged.
+    later (share of the limit), None after a blackout.
     """
 
     state: object
     action: int
     reward: float
     rho_after: float | None
-    key: bool
 
 
 class TextMap:
@@ -91,6 +93,17 @@ class TextMap:
             on_2 = [n for k, n in enumerate(names) if not code >> k & 1]
         return f"substation {sub} : bus 2 : {' , '.join(on_2)}"
 
+    @cached_property
+    def written(self):
+        """For each substation (ids, codes) of its actions, ascending ids; codes: of the elements that `pattern` names."""
+        found = []
+        for sub, names in enumerate(self.names):
+            ids = np.flatnonzero(self.catalogue.sub == sub)
+            codes = self.catalogue.code[ids].astype(np.int64)
+            on_2 = sum(codes >> k & 1 for k in range(len(names)))
+            found.append((ids, np.where(2 * on_2 > len(names), ~codes & ((1 << len(names)) - 1), codes)))
+        return found
+
     def action(self, action):
         """T_a of a catalogue id."""
         if action == 0:
@@ -115,14 +128,19 @@ class TextMap:
     def _fullest(self, state):
         return np.argsort(-np.round(state.rho, 4), kind="stable")
 
-    def trajectory(self, decisions):
-        """T_tau: one line per `Decision`, numbered from 1."""
-        return "\n".join(f"decision {i} : {self.decision(d)}" for i, d in enumerate(decisions, 1))
+    def index(self, action):
+        """A catalogue id as bare digits, apart, because the words of a small vocabulary are few: "action 1 2 3 4"."""
+        return "action " + " ".join(str(int(action)))
 
-    def decision(self, decision):
+    def trajectory(self, decisions, describe=True):
+        """T_tau: one line per `Decision`, numbered from 1; describe: actions as T_a, else as indices."""
+        return "\n".join(f"decision {i} : {self.decision(d, describe)}" for i, d in enumerate(decisions, 1))
+
+    def decision(self, decision, describe=True):
         """T_k of one decision: what was full, what was done, what came of it."""
+        action = self.action(decision.action) if describe else self.index(decision.action)
         return (
-            f"{self.fullest_line(decision.state)} {percent(decision.state.rho_max)} : {self.action(decision.action)} : "
+            f"{self.fullest_line(decision.state)} {percent(decision.state.rho_max)} : {action} : "
             f"{outcome(decision.rho_after)} : reward {decision.reward:+.1f}"
         )
 
@@ -131,10 +149,10 @@ class TextMap:
         lines = [f"{name} : {result}" for name, result in tried] or ["none"]
         return self._actor.format(state=state_text, tried="\n".join(lines))
 
-    def critic_prompt(self, decisions, number):
+    def critic_prompt(self, decisions, number, describe=True):
         """g_LLM's prompt: a stretch of an episode, and which of its decisions (from 1) is the key one."""
-        key = self.decision(decisions[number - 1])
-        return self._critic.format(trajectory=self.trajectory(decisions), key=key, number=number)
+        key = self.decision(decisions[number - 1], describe)
+        return self._critic.format(trajectory=self.trajectory(decisions, describe), key=key, number=number)
 
     @cached_property
     def _actor(self):

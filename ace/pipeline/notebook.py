@@ -23,10 +23,12 @@ from ace.pipeline.kernel import PACKAGE_HOME, PREFIX, OwnKernel, when_orphaned
 
 # Where output is no terminal, a progress bar becomes a line each so many seconds.
 PROGRESS_S = 10.0
+# ... and a line is cut after so many characters (prompts hold long ones); the executed notebook has all of it.
+LINE_SHOWN = 160
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Errors of ace whose text says all that a user needs.
-WRITTEN_FOR_USERS = {"ConfigError", "ReportError"}
+WRITTEN_FOR_USERS = {"ConfigError", "ReportError", "ClientError"}
 
 BAR = re.compile(r"\d+%\|.*\||\d+(\.\d+)?(s/|[a-zA-Z]+/s\])|\?[a-zA-Z]+/s\]")
 
@@ -100,7 +102,8 @@ class Progress:
                 self.restart = False
 
     def emit(self):
-        self.stream.write(self.line.rstrip() + "\n")
+        line = self.line.rstrip()
+        self.stream.write((line if len(line) <= LINE_SHOWN else line[: LINE_SHOWN - 1] + "…") + "\n")
         self.shown_s = self.clock()
 
     def flush(self):

@@ -1,6 +1,7 @@
 """Runs the pipeline in a directory of its own, so that another scale or a check leaves the committed results alone.
 
     python -m ace.pipeline.workspace quick      the smallest scale, in quick/
+    python -m ace.pipeline.workspace check      only says what is wrong in params.yaml, if anything is
 
 A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, dvc.yaml), its own params.yaml and its own
 DVC state and results. Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the
@@ -9,6 +10,7 @@ The environment is the caller's, linked as .venv, so that `dvc repro` also works
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -32,9 +34,21 @@ SECONDS = {
     "language_model": 120,
     "baseline": 20,
     "train": 80,
+    "ablation": 80,
     "claims": 10,
 }
 SECONDS_OTHER = 10  # tables and figures
+
+# Run as a process of its own: the pipeline imports nothing of what it starts.
+CHECK = """
+import sys
+from ace import checked, config
+try:
+    config.load(sys.argv[1])
+    config.jobs()
+except checked.ConfigError as error:
+    sys.exit(str(error))
+"""
 
 DVC_CONFIG = "[core]\n    no_scm = True\n    analytics = false\n    check_update = false\n"
 
@@ -116,6 +130,17 @@ def surroundings(folder):
     return environment() | {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"}
 
 
+def check(root, params_file):
+    """Raises WorkspaceError with the one line that says what is wrong in params_file.
+
+    DVC deletes the outputs of a stage before it starts the stage, which would notice the mistake only then.
+    """
+    command = [PYTHON, "-c", CHECK, str(params_file)]
+    done = subprocess.run(command, cwd=root, env=surroundings(root), capture_output=True, text=True)
+    if done.returncode:
+        raise WorkspaceError(done.stderr.strip())
+
+
 def expected_s(stage):
     """Seconds that a stage takes at the quick scale, before any was measured."""
     return SECONDS.get(stage.partition("@")[0], SECONDS_OTHER)
@@ -131,6 +156,7 @@ class Clock:
     def __init__(self, stages, now=time.monotonic):
         self.waiting = dict.fromkeys(stages)
         self.total = len(stages)
+        self.ran = 0
         self.now = now
         self.begin_s = self.stage_s = now()
         self.present = None
@@ -141,6 +167,7 @@ class Clock:
         self.finish()
         self.waiting.pop(stage, None)
         self.present = stage if runs else None
+        self.ran += runs
         self.stage_s = self.now()
         place = f"[{self.total - len(self.waiting)}/{self.total}] {stage}"
         if not runs:
@@ -192,8 +219,18 @@ def repro(folder, *arguments, targets=()):
             process.terminate()
             process.wait()
             return 130
-    print(f"{minutes(clock.now() - clock.begin_s)} in all", flush=True)
+    seconds = clock.now() - clock.begin_s
+    print(f"{minutes(seconds)} in all", flush=True)
+    if process.returncode == 0 and clock.ran == clock.total and not targets:
+        note_minutes(folder, seconds, clock.total)
     return process.returncode
+
+
+def note_minutes(folder, seconds, stages):
+    """How long all stages took in one call, none of them up to date before: for benchmarks/run.py."""
+    path = folder / "results/provenance/quick.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"minutes": round(seconds / 60, 2), "stages": stages}) + "\n")
 
 
 def announce(folder):
@@ -204,7 +241,7 @@ def announce(folder):
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
     print(f"workspace: {folder.name}/ (the committed results are not touched)")
     print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
-    print(f"methods: {', '.join([*grid['baselines'], *grid['variants']])}")
+    print(f"methods: {', '.join([*grid['baselines'], *grid['lm_baselines'], *grid['variants']])}")
     print(
         f"{len(stages)} stages, about {expected_min} minutes on 2 cores from scratch; stop and go on at any time",
         flush=True,
@@ -213,23 +250,27 @@ def announce(folder):
 
 def quick(root=ROOT):
     """The whole pipeline at the smallest scale, in quick/. Returns an exit code."""
-    folder = prepare("quick", root / "profiles/quick/params.yaml", root)
+    params_file = root / "profiles/quick/params.yaml"
+    check(root, params_file)
+    folder = prepare("quick", params_file, root)
     announce(folder)
     code = repro(folder)
     if code:
         print("quick: a stage failed or was stopped, see above; `make quick` goes on from there", file=sys.stderr)
         return code
-    code = subprocess.run([PYTHON, "-m", "ace.report.claims"], cwd=folder, env=surroundings(folder)).returncode
+    # Asked from here, where the user is: the paths that it prints begin with quick/.
+    claims = [PYTHON, "-m", "ace.report.claims", folder.name]
+    code = subprocess.run(claims, cwd=root, env=surroundings(root)).returncode
     print(f"\nAll of it lies in {folder.name}/results/. The committed results, at a larger scale, lie in results/.")
     return code
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.workspace", description="Run in a folder of its own.")
-    parser.add_argument("name", choices=["quick"])
-    parser.parse_args(arguments)
+    parser.add_argument("command", choices=["quick", "check"])
+    command = parser.parse_args(arguments).command
     try:
-        return quick()
+        return quick() if command == "quick" else check(ROOT, ROOT / "params.yaml") or 0
     except WorkspaceError as error:
         print(error, file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@ The criteria were written down before the runs, by sign and size; code applies t
 does by hand. Where the paper gives an effect, the size asked for is at least half of it. The paper's full text was not
 at hand: values are those that could be read of it, and where the source is a second-hand account it says so.
 
-`python -m ace.report.claims` prints the table of the present workspace.
+`python -m ace.report.claims` prints the table of the present workspace, with a folder that of another (`quick`).
 """
 
 import sys
@@ -23,6 +23,7 @@ PAPER = "ICML 2025, arXiv 2506.02522"
 COLUMNS = ["id", "claim", "paper_value", "source", "measured", "ci_low", "ci_high", "n", "scale"]
 COLUMNS += ["criterion", "verdict", "evidence"]
 NUMBERS = ["measured", "ci_low", "ci_high"]
+LITERAL = "ace_literal"
 PLACES = ["unit", "notebook", "stage"]  # of each claim; not in claims.csv
 
 
@@ -207,11 +208,23 @@ def evaluate(runs, ids=None):
     for claim in [claim for claim in CLAIMS if not ids or claim.id in ids]:
         try:
             measured, n, verdict, evidence = claim.measure(runs)
+            evidence += _literal(claim, runs)
         except measure.NotTested as reason:
             measured, n, verdict, evidence = (None, None, None), "", "not tested", f"not tested: {reason}"
         said = [claim.id, claim.claim, claim.paper_value, claim.source]
         rows.append([*said, *measured, n, runs.scale, claim.criterion, verdict, evidence])
     return _with_places(pd.DataFrame(rows, columns=COLUMNS))
+
+
+def _literal(claim, runs):
+    """The same measure for ACE with the paper's loss alone, without our cloning term, where that was run."""
+    names = ("better", "above", "full")
+    swapped = {name: LITERAL for name in names if claim.measure.keywords.get(name) == "ace"}
+    if not swapped or LITERAL not in runs.variants:
+        return ""
+    measured, _, verdict, _ = claim.measure(runs, **swapped)
+    value, low, high = measured
+    return f"; with the paper's loss alone ({LITERAL}): {value:.3g} [{low:.3g}, {high:.3g}], {verdict}"
 
 
 def write(params, results):
@@ -243,18 +256,20 @@ def _with_places(table):
 
 
 def main(arguments=None):
-    """Print the claims of this workspace and where to look next; --readme also renews README's table. Exit code."""
+    """Print the claims of a workspace and where to look next; --readme also renews README's table. Exit code."""
     from ace.config import ConfigError, root
 
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        if unknown := [argument for argument in arguments if argument != "--readme"]:
-            raise ReportError(f"unknown argument {unknown[0]}; there is --readme")
-        results = root() / "results"
+        given = [argument for argument in arguments if argument != "--readme"]
+        if unknown := [argument for argument in given if not Path(argument).is_dir()] or given[1:]:
+            raise ReportError(f"unknown argument {unknown[0]}; there are --readme and the folder of a workspace")
+        workspace = Path(given[0]) if given else root()
+        results = workspace / "results"
         table = read_written(results)
         print_claims(table)
         if "--readme" in arguments:
-            changed = update_readme(root() / "README.md", table)
+            changed = update_readme(workspace / "README.md", table)
             print("README.md: table renewed" if changed else "README.md: up to date")
     except (ReportError, ConfigError) as error:
         print(f"claims: {error}", file=sys.stderr)
@@ -268,7 +283,7 @@ def main(arguments=None):
         ("notebooks/", "the executed notebooks"),
     ):
         if (results / place).exists():
-            print(f"  {'results/' + place:38} {what}")
+            print(f"  {Path(*given, 'results', place)!s:44} {what}")
     return 0
 
 

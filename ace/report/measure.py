@@ -127,7 +127,9 @@ def count(runs, variant, metric, low, high):
     """
     envs = _need(runs, [variant])
     if metric == "refinements" and any(_at_its_cap(run.manifest) for env in envs for run in runs.of(env, variant)):
-        raise NotTested(f"{variant} used up all the tries or refinements that its settings allow: they decide the number")
+        raise NotTested(
+            f"{variant} used up all the tries or refinements that its settings allow: they decide the number"
+        )
     scores = _scores(runs, envs, variant, metric)
     estimate = stats.estimate([[values] for values in scores], lambda means: means[..., 0])
     verdict = by_range([values.mean() for values in scores], low, high)
@@ -210,7 +212,10 @@ def _need(runs, variants, envs=None):
     absent = [env for env in envs or [] if env not in runs.environments]
     if absent:
         raise NotTested(f"environment {', '.join(absent)} is not in the declared grid")
-    return list(envs or runs.environments)
+    found = list(envs or runs.environments_of(variants))
+    if not found:
+        raise NotTested(f"no environment in which {', '.join(variants)} were all run")
+    return found
 
 
 def _absent(*variants):

@@ -1,9 +1,10 @@
 """Reads the run files of the declared grid: environments x variants x seeds of params.yaml, and nothing else.
 
-The grid is `params.grid`: its environments, times its baselines (which learn nothing: one run, seed=0) and variants
-(one run for each of `params.seeds`). Folders are never globbed: a run left over from another scale, or of a variant
-that is no longer declared, must not find its way into a table. What is read is checked: every run is there, belongs to
-this scale, and was tested on the same episodes as the others of its environment.
+The grid is `params.grid`: its environments, times its baselines and lm_baselines (which learn nothing: one run, seed=0)
+and variants (one run for each of `params.seeds`), and its ablations on their environment with their seeds. Folders are
+never globbed: a run left over from another scale, or of a variant that is no longer declared, must not find its way into a
+table. What is read is checked: every run is there, belongs to this scale, and was tested on the same episodes as the
+others of its environment.
 """
 
 import json
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from ace.checked import OneLine
 
 # metric -> (column of episodes.csv, factor); one value for each seed and test episode
 EPISODE_METRICS = {
@@ -34,7 +37,7 @@ RUN_METRICS = {
 }
 
 
-class ReportError(Exception):
+class ReportError(OneLine, Exception):
     """What is wrong with the run files, in one line that says what to do."""
 
 
@@ -52,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a declared grid, in the order of params.yaml."""
+    """The runs of a declared grid, in the order of params.yaml. An ablation has a cell in one environment only."""
 
     scale: str
     environments: list
@@ -62,6 +65,14 @@ class Runs:
     def of(self, env, variant):
         """All seeds of one cell: list of Run."""
         return self.cells[env, variant]
+
+    def methods_of(self, env):
+        """Variants that were run in this environment."""
+        return [variant for variant in self.variants if (env, variant) in self.cells]
+
+    def environments_of(self, variants):
+        """Environments in which all of these variants were run."""
+        return [env for env in self.environments if all((env, variant) in self.cells for variant in variants)]
 
     def scores(self, env, variant, metric):
         """(S, E) float for a metric of episodes, (S, 1) for a metric of runs."""
@@ -80,41 +91,65 @@ class Runs:
         totals = [sum(phase.get(what, 0) for phase in run.manifest["budget"].values()) for run in self.of(env, variant)]
         return sum(totals) / len(totals)
 
+    def seconds(self, env, variant, phase):
+        """Wall seconds of one run in a phase ("train", "evaluate", "llm", "finetune"), mean of the seeds whose provenance
+        is there; nan without any."""
+        walls = [run.provenance["wall_s"] for run in self.of(env, variant) if run.provenance]
+        found = [wall[phase] for wall in walls if phase in wall]
+        return float(np.mean(found)) if found else float("nan")
+
 
 def declared(params):
-    """Names of all methods of the declared grid, baselines first."""
-    return [*params.grid.baselines, *params.grid.variants]
+    """Names of all methods that are run on every environment of the grid, baselines first."""
+    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
+
+
+def ablations(params):
+    """Names of the methods that are run on the ablations' environment only."""
+    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
 
 
 def seeds_of(params, variant):
-    """Seeds that are run for a method: a baseline draws nothing at random, so it runs once."""
-    return [0] if variant in params.grid.baselines else list(params.seeds)
+    """Seeds that are run for a method: what learns nothing runs once."""
+    if variant in ablations(params):
+        return list(params.grid.ablations.seeds)
+    return list(params.seeds) if variant in params.grid.variants else [0]
 
 
 def target(params, env, variant):
     """The DVC target that makes a cell's run files."""
-    return f"{'baseline' if variant in params.grid.baselines else 'train'}@{env}-{variant}"
+    if variant in ablations(params):
+        return f"ablation@{variant}"
+    stages = {"baselines": "baseline", "lm_baselines": "lm_baseline", "variants": "train"}
+    stage = next(stage for group, stage in stages.items() if variant in getattr(params.grid, group))
+    return f"{stage}@{env}-{variant}"
 
 
 def read(params, results, variants=None):
     """Read and check the run files of the declared grid.
 
-    params: has scale, seeds and grid (environments, baselines, variants). results: folder. variants: a selection,
-    in the order given; None or empty for all that are declared. Returns Runs, or raises ReportError.
+    params: has scale, seeds and grid. results: folder. variants: a selection, in the order given, on every environment or,
+    where an ablation is among them, on the ablations' one; None or empty for all that are declared, each where it is run.
+    Returns Runs, or raises ReportError.
     """
-    methods = declared(params)
+    everywhere, environments = declared(params), list(params.grid.environments)
+    methods = [*everywhere, *ablations(params)]
     for variant in variants or []:
         if variant not in methods:
             raise ReportError(f"variant {variant} is not in the grid of params.yaml; there are {', '.join(methods)}")
+    if set(variants or []) - set(everywhere):
+        environments = [params.grid.ablations.environment]
     variants = list(variants or methods)
     cells = {
         (env, variant): [_read_run(Path(results), params, env, variant, seed) for seed in seeds_of(params, variant)]
-        for env in params.grid.environments
+        for env in environments
         for variant in variants
+        if variant in everywhere or env == params.grid.ablations.environment
     }
-    for env in params.grid.environments:
-        _check_same_test([(target(params, env, variant), run) for variant in variants for run in cells[env, variant]])
-    return Runs(params.scale, list(params.grid.environments), variants, cells)
+    for env in environments:
+        runs = [(target(params, env, variant), cells.get((env, variant), [])) for variant in variants]
+        _check_same_test([(name, run) for name, seeds in runs for run in seeds])
+    return Runs(params.scale, environments, variants, cells)
 
 
 def _read_run(results, params, env, variant, seed):

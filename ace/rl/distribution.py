@@ -97,6 +97,18 @@ class ActionSpace:
         prior[self.n_enum] = share
         return prior.astype(np.float32)
 
+    def log_prior_of(self, start: np.ndarray, actions: np.ndarray, share: float) -> np.ndarray:
+        """(E+1+H,) float32: `start` mixed with how often each of `actions` (n,) occurs, which gets `share` (0..1) of the
+        probability; bits of the hub lean towards those of the hub actions among them, smoothed by one half."""
+        if not len(actions) or not share:
+            return start.copy()
+        entries = np.bincount(np.minimum(actions, self.n_enum), minlength=self.n_enum + 1)
+        top = (1 - share) * np.exp(start[: self.n_enum + 1].astype(np.float64)) + share * entries / len(actions)
+        at_hub = self.bits_of(actions[actions >= self.n_enum])
+        ones = (at_hub.sum(0) + 0.5) / (len(at_hub) + 1)
+        bits = start[self.n_enum + 1 :] + share * (np.log(ones) - np.log1p(-ones))
+        return np.concatenate([np.log(top), bits]).astype(np.float32)
+
     def read(self, legal: np.ndarray) -> Reading:
         """legal: (B, L) uint8. Which patterns to subtract, and whether the hub keeps a legal one, in integers."""
         e, h = self.n_enum, self.n_bits
@@ -112,22 +124,45 @@ class ActionSpace:
         return Reading(allowed, free, free_code, present, subtract)
 
 
+class _Mean(torch.autograd.Function):
+    """(B,) sum_a p_a f_a of a softmax, its gradient in closed form: p (f - mean) on the logits, p_hub on f of the hub.
+
+    By autograd this takes three times as many passes over (B, E+1). f of the enumerated actions counts as a constant;
+    that holds for f = -log p too, as the gradient through log p sums to 0.
+    """
+
+    @staticmethod
+    def forward(ctx, top, hub, p, f):
+        """top: (B, E+1) logits, whose values are not read; hub: (B,); p, f: (B, E+1), f[:, E] is overwritten by hub."""
+        f[:, -1] = hub
+        mean = torch.linalg.vecdot(p, f)
+        ctx.save_for_backward(p, f, mean)
+        return mean
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        p, f, mean = ctx.saved_tensors
+        return (f - mean[:, None]).mul_(p).mul_(gradient[:, None]), gradient * p[:, -1], None, None
+
+
 class CatalogueDistribution:
     """Differentiable distribution over the ids, vectorised over the batch.
 
     logits: (B, E+1+H) tensor, any float type; legal: (B, L) uint8 array. The hub's part is computed in float64, because
     1 - mass(X) cancels where few bits are free; results come back in the logits' type.
+    log_top, p_top: (B, E+1) the top level, without gradient; has_choice: (B,) bool, anything but do nothing is legal;
+    bit_mean: (B, H) E[b_k | hub, legal].
     """
 
     def __init__(self, space: ActionSpace, logits: torch.Tensor, legal: np.ndarray) -> None:
         self.space, self._logits, self._legal = space, logits, legal
         self._reading = reading = space.read(legal)
-        penalty = torch.from_numpy((np.float32(1.0) - reading.allowed) * np.float32(ILLEGAL))
-        top, bits = logits.split([space.n_enum + 1, space.n_bits], dim=1)
-        top = top + penalty
-        self.log_top, self.p_top = F.log_softmax(top, dim=1), F.softmax(top, dim=1)
-        self.p_hub = self.p_top[:, -1]
-        self.has_choice = torch.from_numpy(reading.allowed[:, 1:].any(1))  # (B,) bool: anything but do nothing
+        self._top, bits = logits.split([space.n_enum + 1, space.n_bits], dim=1)
+        allowed = torch.from_numpy(reading.allowed)
+        self.log_top = torch.where(allowed, self._top.detach(), ILLEGAL).log_softmax(1)
+        self.p_top = self.log_top.exp()
+        self.has_choice = torch.from_numpy(reading.allowed[:, 1:].any(1))
         # log q(b) = sum_k log p(b_k = 0) + sum_k u_k b_k, over free bits
         self._free = torch.from_numpy(reading.free.astype(np.float64))
         self._u = bits.double() * self._free
@@ -140,7 +175,7 @@ class CatalogueDistribution:
         self._q_x = self._log_q_x.exp() * torch.from_numpy(reading.subtract.astype(np.float64))
         self._z = (1.0 - self._q_x.sum(1)).clamp_min(TINY_MASS)
         mass_of_ones = self._q_x[:, :-1] @ space.excluded_bits + self._q_x[:, -1:] * present
-        self.bit_mean = ((self._p_one - mass_of_ones) / self._z[:, None]).to(logits.dtype)  # (B, H) E[b_k | legal]
+        self.bit_mean = ((self._p_one - mass_of_ones) / self._z[:, None]).to(logits.dtype)
 
     def log_prob(self, actions: np.ndarray) -> torch.Tensor:
         """actions: (B,) int64 ids -> (B,) log p; -inf where the action is illegal."""
@@ -151,15 +186,25 @@ class CatalogueDistribution:
         possible = reading.allowed[np.arange(len(entry)), entry]
         possible &= ~at_hub | (((codes & ~reading.free_code) == 0) & (codes != reading.present))
         within = self._log_q0 + (self._u * torch.from_numpy(space.unpack(codes))).sum(1) - self._z.log()
-        top = self.log_top.gather(1, torch.from_numpy(entry)[:, None])[:, 0]
+        log_top = self._top.masked_fill(torch.from_numpy(~reading.allowed), ILLEGAL).log_softmax(1)
+        top = log_top.gather(1, torch.from_numpy(entry)[:, None])[:, 0]
         log_prob = top + within.to(top.dtype) * torch.from_numpy(at_hub)
         return log_prob.masked_fill(torch.from_numpy(~possible), -torch.inf)
 
-    def entropy(self) -> torch.Tensor:
-        """(B,) nats, exact: H(top level) + p(hub) H(bits | legal pattern)."""
+    def _hub_entropy(self) -> torch.Tensor:
+        """(B,) nats: of the bits, given a legal pattern at the hub."""
         bernoulli = (self._softplus - self._u * self._p_one).sum(1)
         hub = self._z.log() + (bernoulli + (self._q_x * self._log_q_x).sum(1)) / self._z
-        return self.p_hub * hub.to(self.p_top.dtype) - (self.p_top * self.log_top).sum(1)
+        return hub.to(self.p_top.dtype)
+
+    def _low(self, values1: Values, values2: Values) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, E+1) min(Q1, Q2), a new tensor, and (B,) the hub's."""
+        hub = [v.top[:, -1] + (v.bits * self.bit_mean).sum(1) for v in (values1, values2)]
+        return torch.minimum(values1.top, values2.top), torch.minimum(*hub)
+
+    def entropy(self) -> torch.Tensor:
+        """(B,) nats, exact: H(top level) + p(hub) H(bits | legal pattern)."""
+        return _Mean.apply(self._top, self._hub_entropy() - self.log_top[:, -1], self.p_top, -self.log_top)
 
     def expectation(self, values: Values) -> torch.Tensor:
         """(B,) E_a[Q(s, a)], exact."""
@@ -168,9 +213,18 @@ class CatalogueDistribution:
     def expectation_of_min(self, values1: Values, values2: Values) -> torch.Tensor:
         """(B,) E_a[min(Q1, Q2)], the values without gradient. The minimum is per action where enumerated; at the hub it
         is of the two *expected* values, as a minimum per pattern has no closed form (an upper bound of it; ours)."""
-        hub = [v.top[:, -1] + (v.bits * self.bit_mean).sum(1) for v in (values1, values2)]
-        low = torch.minimum(values1.top, values2.top)
-        return (self.p_top * low).sum(1) + self.p_hub * (torch.minimum(*hub) - low[:, -1])
+        low, hub = self._low(values1, values2)
+        return _Mean.apply(self._top, hub, self.p_top, low)
+
+    def soft_value(self, values1: Values, values2: Values, alpha: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B,) E_a[min(Q1, Q2)] + alpha H, as `expectation_of_min` and `entropy` give them, in one go; and (B,) H
+        without gradient."""
+        (low, hub), hub_entropy = self._low(values1, values2), self._hub_entropy()
+        with torch.no_grad():
+            entropy = self.p_top[:, -1] * hub_entropy - torch.linalg.vecdot(self.p_top, self.log_top)
+            low.sub_(self.log_top, alpha=alpha)
+        value = _Mean.apply(self._top, hub + alpha * (hub_entropy - self.log_top[:, -1]), self.p_top, low)
+        return value, entropy
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """(B,) int64 ids."""
@@ -256,15 +310,14 @@ def best_hub_pattern(space: ActionSpace, u: np.ndarray, free: np.ndarray, presen
 
 def mode(space: ActionSpace, logits: np.ndarray, legal: np.ndarray) -> np.ndarray:
     """logits: (B, E+1+H), legal: (B, L) -> (B,) int64: the most probable id; on a tie the enumerated action."""
-    reading = space.read(legal)
-    p = _top_probabilities(logits, reading.allowed)
-    e = space.n_enum
-    actions = p[:, :e].argmax(1)
-    best = p[np.arange(len(p)), actions]
+    reading, e = space.read(legal), space.n_enum
+    top = np.where(reading.allowed, logits[:, : e + 1], -np.inf)  # a constant above log p: enough to compare
+    actions = top[:, :e].argmax(1)
+    best = top[np.arange(len(top)), actions]
     # a hub pattern's probability is at most the hub's: only these rows can have their mode there
-    for row in np.flatnonzero(p[:, e] > best):
+    for row in np.flatnonzero(top[:, e] > best):
         u = logits[row, e + 1 :].astype(np.float64)
         code, log_p = best_hub_pattern(space, u, reading.free[row], int(reading.present[row]), reading.subtract[row])
-        if p[row, e] * np.exp(log_p) > best[row]:
+        if top[row, e] + log_p > best[row]:
             actions[row] = space.hub_id[code]
     return actions

@@ -1,4 +1,4 @@
-"""Discrete soft actor-critic over the whole catalogue: networks, losses, learner, deployed policy.
+"""Discrete soft actor-critic over the whole catalogue: networks, losses, learner.
 
 Twin critics, automatic temperature, exact expectations (ace/rl/distribution.py): no action is sampled in a loss.
 Our reading where the paper is silent: a log prior on the policy's logits, logits bounded by 6 tanh(l / 6) (unbounded,
@@ -8,20 +8,18 @@ the entropy collapses), dueling critics, optional behaviour cloning of refined a
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from torch import nn
 
 from ace.rl.buffers import Batch
-from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values, mode, sample
+from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values
+from ace.rl.policy import LAYER_NORM_EPS, LOGIT_BOUND, DeployedPolicy
 
-LOGIT_BOUND = 6.0
-LAYER_NORM_EPS = 1e-5
+PRIOR_HALF = 50
+"""Refined samples at which the prior has moved half of the way that it may."""
 
 
 class Network(nn.Module):
@@ -38,8 +36,52 @@ class Network(nn.Module):
             self.head.weight.mul_(0.01)
             self.head.bias.zero_()
 
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (B, F) -> (B, hidden), what the head reads."""
+        return torch.relu(self.second(torch.relu(self.norm(self.first(x)))))
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.second(torch.relu(self.norm(self.first(x))))))
+        return self.head(self.body(x))
+
+
+class Bounded(torch.autograd.Function):
+    """LOGIT_BOUND tanh(raw / LOGIT_BOUND) + log_prior, raw: (B, n), log_prior: (n,) a constant. By way of
+    tanh z = 1 - 2 / (1 + exp 2z), because exp takes a seventh of tanh's time; in place where that may be."""
+
+    @staticmethod
+    def forward(ctx, raw, log_prior):
+        small = (raw * (2.0 / LOGIT_BOUND)).exp_().add_(1.0).reciprocal_()
+        ctx.save_for_backward(small)
+        return torch.sub(log_prior + LOGIT_BOUND, small, alpha=2.0 * LOGIT_BOUND)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return torch.ops.aten.sigmoid_backward(gradient, ctx.saved_tensors[0]).mul_(4.0), None
+
+
+class Taken(torch.autograd.Function):
+    """(B,) h_i . W_i + b_i, W_i and b_i being the rows of a head at `place`, summed by their `share`: no pass over all
+    outputs, neither for the values nor for their gradient.
+
+    h: (B, hidden); weight: (n, hidden); bias: (n,); place, share: (B, k) of `_places`.
+    """
+
+    @staticmethod
+    def forward(ctx, h, weight, bias, place, share):
+        rows = nn.functional.embedding_bag(place, weight, mode="sum", per_sample_weights=share)
+        ctx.save_for_backward(h, rows, place, share)
+        ctx.n = len(weight)
+        return (h * rows).sum(1) + (bias[place] * share).sum(1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        h, rows, place, share = ctx.saved_tensors
+        place, share = place.flatten(), share * gradient[:, None]
+        weight = h.new_zeros(ctx.n, h.shape[1]).index_add_(0, place, (share[:, :, None] * h[:, None]).flatten(0, 1))
+        bias = h.new_zeros(ctx.n).index_add_(0, place, share.flatten())
+        return gradient[:, None] * rows, weight, bias, None, None
 
 
 class TwinCritic(nn.Module):
@@ -62,19 +104,30 @@ def values_of(space: ActionSpace, output: torch.Tensor) -> Values:
 
 
 def q_of(space: ActionSpace, output: torch.Tensor, actions: np.ndarray) -> torch.Tensor:
-    """(B,) Q(s_i, a_i) of one critic for actions (B,) int64 ids. Q is linear in the output, so this is one product with
-    each action's coefficients, and its gradient is another: fewer passes over (B, A) than slices and a gather."""
-    coefficients = np.zeros(output.shape, np.float32)
-    coefficients[:, 0] = 1.0
-    coefficients[np.arange(len(actions)), 1 + np.minimum(actions, space.n_enum)] = 1.0
-    coefficients[:, 2 + space.n_enum :] = space.bits_of(actions)
-    return (output * torch.from_numpy(coefficients)).sum(1)
+    """(B,) Q(s_i, a_i) of one critic, from its output (B, 1+E+1+H), for actions (B,) int64 ids."""
+    place, share = _places(space, actions)
+    return (output.gather(1, place) * share).sum(1)
+
+
+def q_taken(space: ActionSpace, head: nn.Linear, h: torch.Tensor, actions: np.ndarray) -> torch.Tensor:
+    """The same from what the head reads, h (B, hidden), with the rows of the head that these actions need."""
+    return Taken.apply(h, head.weight, head.bias, *_places(space, actions))
+
+
+def _places(space: ActionSpace, actions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Q is linear in a critic's output: places in it, (B, 2+H) int64, and what each counts, (B, 2+H) float32."""
+    place = np.zeros((len(actions), 2 + space.n_bits), np.int64)
+    place[:, 1] = 1 + np.minimum(actions, space.n_enum)
+    place[:, 2:] = 2 + space.n_enum + np.arange(space.n_bits)
+    share = np.ones(place.shape, np.float32)
+    share[:, 2:] = space.bits_of(actions)
+    return torch.from_numpy(place), torch.from_numpy(share)
 
 
 def soft_target(dist_next: CatalogueDistribution, target1: Values, target2: Values, reward, discount, alpha: float):
     """(B,) R + discount (E[min Q'(s', a')] + alpha H(s')). reward, discount: (B,); discount = gamma^n, 0 on blackout.
     In a quiet state only do nothing is legal, so this is R + discount min Q'(s', 0)."""
-    return reward + discount * (dist_next.expectation_of_min(target1, target2) + alpha * dist_next.entropy())
+    return reward + discount * dist_next.soft_value(target1, target2, alpha)[0]
 
 
 def critic_loss(q1: torch.Tensor, q2: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, dict]:
@@ -93,15 +146,28 @@ def policy_loss(
 
     values1, values2: without gradient. Returns (scalar, info with the (B,) entropy, nats).
     """
-    entropy = dist.entropy()
+    value, entropy = dist.soft_value(values1, values2, alpha)
     choice = dist.has_choice.to(entropy.dtype)
-    per_state = -alpha * entropy - dist.expectation_of_min(values1, values2)
-    loss = (per_state * choice).sum() / choice.sum().clamp_min(1.0)
+    loss = -(value * choice).sum() / choice.sum().clamp_min(1.0)
     if bc > 0.0 and batch.is_llm.any():
         is_llm = torch.from_numpy(batch.is_llm)
         nll = -dist.log_prob(batch.action).masked_fill(is_llm == 0, 0.0)
         loss = loss + bc * (torch.from_numpy(batch.weight) * nll).sum() / is_llm.sum()
-    return loss, {"entropy": entropy.detach()}
+    return loss, {"entropy": entropy}
+
+
+class Pull(NamedTuple):
+    """States in which the model's proposals are imitated, validated or not: x (n, F), legal (n, L), action (n,) ids."""
+
+    x: np.ndarray
+    legal: np.ndarray
+    action: np.ndarray
+    weight: float
+
+
+def pull_loss(dist: CatalogueDistribution, pull: Pull) -> torch.Tensor:
+    """weight x mean -log p(proposal): the KL divergence of the policy from a model that proposes one action a state."""
+    return -pull.weight * dist.log_prob(pull.action).mean()
 
 
 def temperature_loss(log_alpha, entropy, has_choice, target_entropy: float) -> tuple[torch.Tensor, dict]:
@@ -112,54 +178,6 @@ def temperature_loss(log_alpha, entropy, has_choice, target_entropy: float) -> t
     gap = ((entropy - target_entropy) * choice).sum() / choice.sum().clamp_min(1.0)
     mean_entropy = (entropy * choice).sum() / choice.sum().clamp_min(1.0)
     return log_alpha * gap, {"entropy": mean_entropy}
-
-
-class DeployedPolicy:
-    """The trained policy alone, in numpy: what acts at deployment ("act once").
-
-    weights: named as in `Network`, and log_prior.
-    """
-
-    def __init__(self, space: ActionSpace, weights: dict[str, np.ndarray]) -> None:
-        self.space, self.weights = space, weights
-
-    def logits(self, x: np.ndarray) -> np.ndarray:
-        """x: (F,) float32 -> (E+1+H,) float32."""
-        w = self.weights
-        h = w["first.weight"] @ x + w["first.bias"]
-        h = h - h.mean()
-        h = h / np.sqrt((h @ h) / h.size + np.float32(LAYER_NORM_EPS)) * w["norm.weight"] + w["norm.bias"]
-        h = np.maximum(w["second.weight"] @ np.maximum(h, 0.0) + w["second.bias"], 0.0)
-        raw = w["head.weight"] @ h + w["head.bias"]
-        return np.float32(LOGIT_BOUND) * np.tanh(raw / np.float32(LOGIT_BOUND)) + w["log_prior"]
-
-    def act(self, x: np.ndarray, legal: np.ndarray, rng: np.random.Generator | None) -> int:
-        """x: (F,), legal: (L,) -> action id: sampled with `rng`, or the most probable one without."""
-        logits, legal = self.logits(np.asarray(x, np.float32))[None], np.asarray(legal)[None]
-        chosen = mode(self.space, logits, legal) if rng is None else sample(self.space, logits, legal, rng)
-        return int(chosen[0])
-
-    def save(self, path: Path) -> None:
-        """safetensors; the metadata is one JSON string, because several keys would be written in no fixed order."""
-        space = self.space
-        card = {"n_features": self.weights["first.weight"].shape[1], "n_enum": space.n_enum, "hub_bits": space.n_bits}
-        card["n_actions"] = space.n_actions
-        tensors = {k: np.ascontiguousarray(v) for k, v in self.weights.items()}
-        save_file(tensors, str(path), metadata={"policy": json.dumps(card, sort_keys=True)})
-
-
-def load_policy(path: Path, catalogue) -> DeployedPolicy:
-    """Raises FileNotFoundError without a file, ValueError if it was trained on another catalogue; one line each."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no trained policy at {path}")
-    space = ActionSpace(catalogue)
-    with safe_open(str(path), framework="numpy") as file:
-        card = json.loads((file.metadata() or {}).get("policy", "{}"))
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    for key, ours in {"n_enum": space.n_enum, "hub_bits": space.n_bits, "n_actions": space.n_actions}.items():
-        if card.get(key) != ours:
-            raise ValueError(f"policy {path} is for another catalogue: {key} is {card.get(key)} there and {ours} here")
-    return DeployedPolicy(space, weights)
 
 
 class SAC:
@@ -187,15 +205,21 @@ class SAC:
 
     def distribution(self, x: torch.Tensor, legal: np.ndarray) -> CatalogueDistribution:
         """x: (B, F), legal: (B, L) -> pi(. | s)."""
-        logits = LOGIT_BOUND * torch.tanh(self.policy(x) / LOGIT_BOUND) + self.log_prior
-        return CatalogueDistribution(self.space, logits, legal)
+        return CatalogueDistribution(self.space, Bounded.apply(self.policy(x), self.log_prior), legal)
 
     def act(self, x: np.ndarray, legal: np.ndarray, greedy: bool) -> int:
         """x: (F,), legal: (L,) -> action id, sampled from the policy with the learner's own generator unless greedy."""
         return self.deployed.act(x, legal, None if greedy else self.rng)
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step on policy, critics and temperature, all at the present parameters.
+    def follow(self, actions: np.ndarray) -> None:
+        """The policy's prior leans towards these ids (n,), those of D_LLM, with share prior_llm n / (n + PRIOR_HALF): the
+        support of the policy grows with what f_LLM proposed and the simulator approved."""
+        share = self.settings.prior_llm * len(actions) / (len(actions) + PRIOR_HALF)
+        start = self.space.log_prior(self.settings.prior_do_nothing)
+        self.log_prior.copy_(torch.from_numpy(self.space.log_prior_of(start, np.asarray(actions, np.int64), share)))
+
+    def update(self, batch: Batch, pull: Pull | None = None) -> dict[str, float]:
+        """One gradient step on policy, critics and temperature, all at the present parameters. pull: LLM4Teach's, or None.
 
         Returns loss_critic, loss_policy, loss_alpha, entropy (states with a choice), alpha, q_mean, q_std (of taken
         actions, minimum of both critics). Raises FloatingPointError, before anything has changed, if a loss or gradient
@@ -208,11 +232,16 @@ class SAC:
             reward, discount = torch.from_numpy(batch.reward), torch.from_numpy(batch.discount)
             future = [values_of(self.space, o) for o in self.target(x_next)]
             y = soft_target(self.distribution(x_next, batch.legal_next), *future, reward, discount, alpha)
-        outputs = self.critic(x)
-        fixed = [values_of(self.space, o.detach()) for o in outputs]
+        # the critics learn from the taken actions alone; the policy needs the values of all, without gradient
+        critics = [(critic.head, critic.body(x)) for critic in (self.critic.one, self.critic.two)]
+        with torch.no_grad():
+            fixed = [values_of(self.space, head(h)) for head, h in critics]
         dist = self.distribution(x, batch.legal)
-        loss_critic, q_info = critic_loss(*(q_of(self.space, o, batch.action) for o in outputs), y)
+        taken = (q_taken(self.space, head, h, batch.action) for head, h in critics)
+        loss_critic, q_info = critic_loss(*taken, y)
         loss_policy, info = policy_loss(dist, *fixed, alpha, s.bc, batch)
+        if pull is not None:
+            loss_policy = loss_policy + pull_loss(self.distribution(torch.from_numpy(pull.x), pull.legal), pull)
         loss_alpha, entropy_info = temperature_loss(self.log_alpha, info["entropy"], dist.has_choice, s.target_entropy)
         losses = {"loss_critic": loss_critic, "loss_policy": loss_policy, "loss_alpha": loss_alpha}
         out = {k: float(v.detach()) for k, v in (losses | q_info | entropy_info).items()} | {"alpha": alpha}
@@ -220,15 +249,22 @@ class SAC:
         self.optimiser.zero_grad()
         # the three losses share no parameter with a gradient, so one backward pass and one optimiser serve all
         (loss_critic + loss_policy + loss_alpha).backward()
-        norms = {
-            f"gradient of the {name}": float(nn.utils.clip_grad_norm_(module.parameters(), s.grad_clip, foreach=True))
-            for name, module in (("policy", self.policy), ("critics", self.critic))
-        }
-        self._require_finite(norms)
+        self._clip_gradients()
         self.optimiser.step()
         torch._foreach_lerp_(list(self.target.parameters()), list(self.critic.parameters()), s.tau_target)
         self.updates += 1
         return out
+
+    def _clip_gradients(self) -> None:
+        """To norm grad_clip, policy and critics each; a gradient within it, as most are, is read only."""
+        norms = {}
+        for name, module in (("policy", self.policy), ("critics", self.critic)):
+            gradients = [p.grad for p in module.parameters()]
+            norm = nn.utils.get_total_norm(gradients, foreach=True)
+            norms[f"gradient of the {name}"] = float(norm)
+            if norm > self.settings.grad_clip:
+                nn.utils.clip_grads_with_norm_(module.parameters(), self.settings.grad_clip, norm, foreach=True)
+        self._require_finite(norms)
 
     def _require_finite(self, numbers: dict[str, float]) -> None:
         bad = [f"{name} = {value}" for name, value in numbers.items() if not np.isfinite(value)]
@@ -251,6 +287,7 @@ class SAC:
                 "critic": self.critic.state_dict(),
                 "target": self.target.state_dict(),
                 "log_alpha": self.log_alpha.detach(),
+                "log_prior": self.log_prior,
                 "optimiser": self.optimiser.state_dict(),
                 "rng": self.rng.bit_generator.state,
                 "updates": self.updates,
@@ -263,10 +300,7 @@ class SAC:
             getattr(self, name).load_state_dict(state[name])
         with torch.no_grad():
             self.log_alpha.copy_(state["log_alpha"])
+            self.log_prior.copy_(state["log_prior"])
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.bit_generator.state = state["rng"]
         self.updates = state["updates"]
-
-    def save_policy(self, path: Path) -> None:
-        """The deployed policy only, as safetensors; `load_policy` reads it."""
-        self.deployed.save(path)

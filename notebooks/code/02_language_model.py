@@ -1,7 +1,9 @@
 # %% [parameters]
 environment = 'wcci2020'
+output = 'scratch'
 
 # %%
+import json
 import warnings
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -13,7 +15,7 @@ from ace.llm.text import TextMap
 from ace.report.style import theme
 warnings.filterwarnings('ignore', module='grid2op')
 params = load()
-folder = root() / 'results' / 'language_model' / environment
+folder = root() / output / 'language_model' / environment
 made = corpus.build(params, environment, progress=True)
 world = World(params.environment(environment), params.scenarios, params.base.operator)
 textmap = TextMap(world)
@@ -22,16 +24,17 @@ pd.Series(sizes, name=environment).to_frame()
 
 # %%
 writer = samples.Writer(textmap, made)
-drawn = writer.draw(200, seed=0)
-for prompt, reply in (drawn[0], drawn[-1]):
-    print(prompt, '\n-----\n', reply, '\n\n==========\n', sep='')
+prompt, reply = writer.draw(200, seed=0)[0]
+print('State', prompt.partition('\nState')[2], '\n-----\n', reply, sep='')
 
 # %%
 curve = training.train(params, made, textmap, folder, progress=True)
+curve.iloc[[0, -1]]
 
 # %%
 rates, records = training.measure(params, environment, made, world, WhatIf(world), textmap, folder)
-rates
+proposals = rates[~rates['metric'].str.startswith('critic') & ~rates['proposer'].str.contains('lora')]
+proposals.pivot_table(index='proposer', columns='metric', values='value')
 
 # %%
 curve, rates = (pd.read_csv(folder / name) for name in ('training_curve.csv', 'rates.csv'))
@@ -55,7 +58,20 @@ with theme():
 
 # %%
 last = records[-1]
-print(last['prompt'], '\n-----\n', last['reply'], '\n-----\nverdict: ', last['verdict'], sep='')
+print('State', last['prompt'].partition('\nState')[2], '\n-----\n', last['reply'], '\n-----\nverdict: ', last['verdict'], sep='')
+
+# %%
+signs = rates[rates['metric'].str.startswith('critic_sign_')]
+signs.pivot_table(index='metric', columns='proposer', values='value')
+
+# %%
+print('out of service:', json.loads((folder / 'card.json').read_text())['shift']['line_out'])
+rates[rates['proposer'].str.contains('lora')].set_index(['proposer', 'metric']).drop(columns='grid')
+
+# %%
+wrong = [r for r in records if (r['verdict'] or '').partition(',')[0] in ('blackout', 'illegal', 'repeated', 'unparsable')]
+print(f'{len(wrong)} of {len(records)} replies are unusable or end in a blackout; the commonest of them:')
+pd.Series([r['parse'] for r in wrong], dtype=object).value_counts().head(3).rename('replies').to_frame()
 
 # %%
 for proposer in ('model', 'random_same_substation', 'frequency'):
@@ -64,6 +80,3 @@ for proposer in ('model', 'random_same_substation', 'frequency'):
 low = value.loc[('model', 'one_proposal'), 'ci_low']
 high = value.loc[('random_same_substation', 'one_proposal'), 'ci_high']
 print('intervals of the model and of chance at the same substations', 'do not overlap' if low > high else 'overlap')
-failed = ('illegal', 'repeated', 'unparsable')
-verdicts = pd.Series([r['verdict'] if r['verdict'] in failed else 'validated' for r in records])
-verdicts.value_counts().rename('replies, all rounds').to_frame()

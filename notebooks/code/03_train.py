@@ -31,12 +31,18 @@ else:
     print(f'{variant} does not learn')
 
 # %%
+import re
+from IPython.display import Markdown, display
 from ace.llm.clients import read_transcript
+
+def gain(record):
+    told = re.search('reward (\\S+), original (\\S+)', record['verdict'] or '')
+    return float(told[1]) - float(told[2]) if told else 0.0
 transcript = folders[0] / 'transcript.jsonl.gz'
 records = read_transcript(transcript)[1:] if transcript.exists() else []
-good = [r for r in records if r['role'] == 'actor' and 'reward' in (r['verdict'] or '')]
-if good:
-    print(good[-1]['prompt'], '\n---\n' + good[-1]['reply'], '\n---\n' + good[-1]['verdict'])
+improved = [r for r in records if r['role'] == 'actor' and gain(r) > settings.refine.margin]
+if improved:
+    display(Markdown('\n'.join((f'```text\n{improved[-1][part]}\n```' for part in ('prompt', 'reply', 'verdict')))))
 print(f'{len(records)} calls of the language model')
 
 # %%

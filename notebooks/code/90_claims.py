@@ -8,7 +8,7 @@ from ace.report import claims, show
 params = load()
 results = root() / 'results'
 table = claims.write(params, results)
-show.print_claims(table)
+print(show.summary_line(table))
 
 # %%
 display(Markdown(show.readme_table(claims.read_written(results))))

@@ -5,7 +5,8 @@ from ace.grid.environment import GridState
 from ace.llm.roles import BadCase
 from ace.llm.text import Decision
 from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition
-STREAMS = ('scenarios', 'batches', 'actor', 'critic')
+from ace.rl.sac import Pull
+STREAMS = ('scenarios', 'batches', 'actor', 'critic', 'teacher')
 UPDATE_INFO = ('loss_critic', 'loss_policy', 'entropy', 'alpha', 'q_mean', 'q_std')
 
 @dataclass(slots=True)
@@ -15,15 +16,16 @@ class Event:
 
 class CoEvolution:
 
-    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None):
+    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None, teacher=None):
         self.world, self.sac, self.settings, self.validate = (world, sac, settings, validate)
-        self.actor, self.critic, self.tuner = (actor, critic, tuner)
+        self.actor, self.critic, self.tuner, self.teacher = (actor, critic, tuner, teacher)
         self.rng = {name: np.random.default_rng([seed, i]) for i, name in enumerate(STREAMS)}
         sizes = (world.features.n, world.catalogue.n_legal)
         self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
         self.d_mix = MixedSampler(self.d_rl, self.d_llm, settings.buffers.beta, settings.buffers.tau)
         self.bad_states = {}
+        self.unasked, self.lessons = ([], [])
         self.answers = {}
         self.count = Counter(decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0, finetune_rounds=0, validations=0)
         self.owed_updates = 0.0
@@ -47,8 +49,9 @@ class CoEvolution:
     def _episode(self):
         world, s = (self.world, self.settings)
         steps_before = world.env_steps
-        step = world.reset('train', int(self.rng['scenarios'].integers(len(world.sets['train']))))
-        episode = []
+        scenarios = max(round(s.train.share * len(world.sets['train'])), 1)
+        step = world.reset('train', int(self.rng['scenarios'].integers(scenarios)))
+        episode, self.unasked = ([], [])
         while not step.over:
             state = step.state
             x, legal = world.observe(state)
@@ -57,13 +60,16 @@ class CoEvolution:
             uid = self._store(state, x, legal, action, step)
             if self.critic:
                 lost = step.blackout and len(step.rewards) == 1
-                key = self.critic.is_key(step.rewards[0])
-                episode.append((uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max, key)))
+                episode.append((uid, Decision(state, action, step.rewards[0], None if lost else step.first.rho_max)))
             self.count['decisions'] += 1
             self.recent['acted'].append(action != 0)
             self._learn()
             if self.actor and self.count['decisions'] % s.refine.every == 0:
                 yield from self._refine()
+            if self.teacher:
+                self.unasked.append((state, x, legal))
+                if self.count['decisions'] % s.refine.every == 0:
+                    self._ask_teacher()
         self.count['episodes'] += 1
         self.count['env_steps'] += world.env_steps - steps_before
         late = self.count['decisions'] >= s.shape.start * s.train.decisions
@@ -86,6 +92,8 @@ class CoEvolution:
 
     def _return(self, rewards, blackout):
         gamma, n = (self.settings.sac.gamma, len(rewards))
+        if self.settings.train.reward == 'sparse':
+            rewards = [0.0] * (n - 1) + [-1.0 if blackout else 0.0]
         value = (1 - gamma) * float(np.dot(gamma ** np.arange(n), rewards))
         return (value - gamma ** n, 0.0) if blackout else (value, gamma ** n)
 
@@ -95,7 +103,7 @@ class CoEvolution:
             return
         self.owed_updates += train.updates_per_decision
         while self.owed_updates >= 1:
-            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng['batches']))
+            info = self.sac.update(self.d_mix.sample(train.batch_size, self.rng['batches']), self._pull())
             self.owed_updates -= 1
             self.count['updates'] += 1
             for name in UPDATE_INFO:
@@ -120,6 +128,8 @@ class CoEvolution:
         for case, found in zip(cases, self.actor.refine(cases, seed=int(self.rng['actor'].integers(2 ** 31))), strict=True):
             if found is not None and found.improved:
                 self._keep(case, found)
+        if self.settings.sac.prior_llm:
+            self.sac.follow(self.d_llm.columns['action'][:len(self.d_llm)])
         if self.tuner and self.count['refined'] // self.settings.finetune.every > rounds_before:
             drawn = self.d_llm.uids(self.d_llm.sample(self.settings.finetune.samples, self.rng['actor'], self.settings.buffers.tau))
             self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
@@ -137,10 +147,23 @@ class CoEvolution:
         self.count['refined'] += 1
         self.recent['gain'].append(found.reward - found.r_original)
 
+    def _ask_teacher(self):
+        n = min(self.settings.refine.most, len(self.unasked))
+        chosen = [self.unasked[i] for i in self.rng['teacher'].choice(len(self.unasked), n, replace=False)]
+        proposals = self.teacher([state for state, _, _ in chosen], int(self.rng['teacher'].integers(2 ** 31)))
+        self.lessons += [(x, legal, a) for (_, x, legal), a in zip(chosen, proposals, strict=True) if a is not None]
+        self.unasked = []
+
+    def _pull(self):
+        train = self.settings.train
+        if not self.lessons:
+            return None
+        drawn = self.rng['teacher'].integers(len(self.lessons), size=train.batch_size // 2)
+        x, legal, action = (np.array(column) for column in zip(*(self.lessons[i] for i in drawn), strict=True))
+        return Pull(x, legal, action, self.settings.teach.weight * max(1 - self.count['decisions'] / train.decisions, 0))
+
     def _shape(self, episode):
         decisions = [decision for _, decision in episode]
-        if not any((d.key for d in decisions)):
-            return
         for position, delta in self.critic.shape(decisions, seed=int(self.rng['critic'].integers(2 ** 31))).items():
             change = (1 - self.settings.sac.gamma) * delta
             self.count['shaped'] += self.d_rl.adjust(episode[position][0], change)
@@ -158,7 +181,7 @@ class CoEvolution:
     def state_dict(self):
         uids = list(self.bad_states)
         states = [self.bad_states[uid][0] for uid in uids]
-        return {'rng': {name: rng.bit_generator.state for name, rng in self.rng.items()}, 'sac': self.sac.state_dict(), 'd_rl': self.d_rl.state_dict(), 'd_llm': self.d_llm.state_dict(), 'bad_uids': uids, 'bad_actions': [self.bad_states[uid][1] for uid in uids], 'bad_states': {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)} if states else {}, 'answers': [[uid, *answer] for uid, answer in self.answers.items()], 'count': dict(self.count), 'owed_updates': self.owed_updates, 'best': self.best, 'best_policy': self.best_policy, 'recent': {name: [float(v) for v in values] for name, values in self.recent.items()}}
+        return {'rng': {name: rng.bit_generator.state for name, rng in self.rng.items()}, 'sac': self.sac.state_dict(), 'd_rl': self.d_rl.state_dict(), 'd_llm': self.d_llm.state_dict(), 'bad_uids': uids, 'bad_actions': [self.bad_states[uid][1] for uid in uids], 'bad_states': {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)} if states else {}, 'lessons': [list(lesson) for lesson in self.lessons], 'answers': [[uid, *answer] for uid, answer in self.answers.items()], 'count': dict(self.count), 'owed_updates': self.owed_updates, 'best': self.best, 'best_policy': self.best_policy, 'recent': {name: [float(v) for v in values] for name, values in self.recent.items()}}
 
     def load_state_dict(self, saved):
         for name, rng in self.rng.items():
@@ -171,6 +194,7 @@ class CoEvolution:
             columns = {name: values[i] for name, values in saved['bad_states'].items()}
             columns['scenario'], columns['t'] = (int(columns['scenario']), int(columns['t']))
             self.bad_states[uid] = (GridState(**columns), action)
+        self.lessons = [tuple(lesson) for lesson in saved['lessons']]
         self.answers = {uid: (prompt, reply) for uid, prompt, reply in saved['answers']}
         self.count = Counter(saved['count'])
         self.owed_updates = saved['owed_updates']

@@ -1,20 +1,14 @@
-import difflib
 import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
+from ace.checked import ConfigError, Model, meant, validated
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Whole = Annotated[int, Field(ge=1)]
-
-class ConfigError(ValueError):
-    pass
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra='forbid', frozen=True, strict=True, allow_inf_nan=False)
 
 class Days(Model):
     train: list[Count]
@@ -58,6 +52,7 @@ class Sac(Model):
     alpha_start: Positive
     target_entropy: Annotated[float, Field(ge=0)]
     prior_do_nothing: Annotated[float, Field(gt=0, lt=1)]
+    prior_llm: Annotated[float, Field(ge=0, lt=1)]
     bc: Annotated[float, Field(ge=0)]
 
 class Buffers(Model):
@@ -67,6 +62,8 @@ class Buffers(Model):
     tau: Positive
 
 class Train(Model):
+    share: Annotated[float, Field(gt=0, le=1)]
+    reward: Literal['dense', 'sparse']
     decisions: Whole
     warmup: Count
     batch_size: Whole
@@ -83,12 +80,16 @@ class Refine(Model):
     margin: Annotated[float, Field(ge=0)]
     limit: Whole
     bad_case: bool
+    proposer: Literal['llm', 'random', 'frequency', 'expert']
 
 class Shape(Model):
     enabled: bool
     start: Share
     every: Whole
     threshold: Share
+    select: Literal['reward', 'state', 'action']
+    describe: bool
+    judge: Literal['llm', 'random']
     K: Positive
 
 class Finetune(Model):
@@ -98,6 +99,11 @@ class Finetune(Model):
     epochs: Whole
     rank: Whole
     lr: Positive
+    heldout: Count
+
+class Teach(Model):
+    enabled: bool
+    weight: Positive
 
 class Llm(Model):
     client: Literal['embedded', 'checkpoint', 'server', 'replay']
@@ -105,14 +111,17 @@ class Llm(Model):
     model: str
     temperature: Annotated[float, Field(ge=0)]
     max_new_tokens: Whole
+    masked: bool
     timeout_s: Positive
     retries: Count
+    concurrency: Whole
+    token_budget: Count
 
 class Greedy(Model):
     shortlist: Whole
 
 class Settings(Model):
-    method: Literal['sac', 'do_nothing', 'reconnect', 'greedy']
+    method: Literal['sac', 'do_nothing', 'reconnect', 'greedy', 'dc_argmin', 'llm_only']
     operator: Operator
     sac: Sac
     buffers: Buffers
@@ -120,12 +129,18 @@ class Settings(Model):
     refine: Refine
     shape: Shape
     finetune: Finetune
+    teach: Teach
     llm: Llm
     greedy: Greedy
 
     @property
     def uses_llm(self):
-        return self.method == 'sac' and (self.refine.enabled or self.shape.enabled)
+        return self.method == 'llm_only' or (self.method == 'sac' and (self.refine.enabled and self.refine.proposer == 'llm' or (self.shape.enabled and self.shape.judge == 'llm') or self.teach.enabled))
+
+    @property
+    def home(self):
+        homes = {'sac': 'variants', 'dc_argmin': 'lm_baselines', 'llm_only': 'lm_baselines'}
+        return homes.get(self.method, 'baselines')
 
 class LanguageModel(Model):
     seed: Count
@@ -148,10 +163,17 @@ class LanguageModel(Model):
             raise ValueError(f'hidden = {self.hidden} must be a multiple of 2 x heads = {2 * self.heads}')
         return self
 
+class Ablations(Model):
+    environment: str
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    variants: list[str]
+
 class Grid(Model):
     environments: Annotated[list[str], Field(min_length=1)]
     variants: list[str]
     baselines: list[str]
+    lm_baselines: list[str]
+    ablations: Ablations
 
 class Params(Model):
     scale: Literal['quick', 'laptop', 'paper']
@@ -165,14 +187,14 @@ class Params(Model):
 
     def environment(self, name):
         if name not in self.environments:
-            raise ConfigError(f'environment {name!r} is not in params.yaml{_meant(name, self.environments)}')
+            raise ConfigError(f'environment {name!r} is not in params.yaml{meant(name, self.environments)}')
         return self.environments[name]
 
-    def settings(self, variant):
+    def settings(self, variant, source='params.yaml'):
         if variant not in self.variants:
-            raise ConfigError(f'variant {variant!r} is not in params.yaml{_meant(variant, self.variants)}')
+            raise ConfigError(f'variant {variant!r} is not in params.yaml{meant(variant, self.variants)}')
         merged = _merge(self.base.model_dump(), self.variants[variant])
-        return _validate(Settings, merged, f'variants.{variant}')
+        return validated(Settings, merged, f'variants.{variant}', source)
 
 def root():
     here = Path.cwd()
@@ -183,22 +205,27 @@ def root():
 
 def load(path=None):
     path = Path(path) if path else root() / 'params.yaml'
+    source = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
     try:
         raw = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f'{path} does not exist') from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f'{path.name} holds no keys')
-    params = _validate(Params, raw, '')
+        raise ConfigError(f'{source} holds no keys')
+    params = validated(Params, raw, '', source)
     if len(set(params.seeds)) < len(params.seeds):
-        raise ConfigError(f'params.yaml: seeds = {params.seeds}: each seed once')
-    for name in (*params.grid.variants, *params.grid.baselines, *params.variants):
-        learns = params.settings(name).method == 'sac'
-        if learns and name in params.grid.baselines or (not learns and name in params.grid.variants):
-            raise ConfigError(f"params.yaml: grid: {name!r} belongs to {('variants' if learns else 'baselines')}")
-    for name in params.grid.environments:
+        raise ConfigError(f'{source}: seeds = {params.seeds}: each seed once')
+    for name in params.variants:
+        params.settings(name, source)
+    lists = {place: getattr(params.grid, place) for place in ('variants', 'baselines', 'lm_baselines')}
+    for place, names in [*lists.items(), ('variants', params.grid.ablations.variants)]:
+        for name in names:
+            home = params.settings(name, source).home
+            if home != place:
+                raise ConfigError(f'{source}: grid.{place}: {name!r} belongs to {home}')
+    for name in [*params.grid.environments, params.grid.ablations.environment]:
         params.environment(name)
     return params
 
@@ -214,33 +241,3 @@ def jobs():
 
 def _merge(base, changes):
     return {**base, **{k: _merge(base[k], v) if isinstance(v, dict) and isinstance(base.get(k), dict) else v for k, v in changes.items()}}
-
-def _validate(model, raw, prefix):
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = '.'.join((str(part) for part in (*([prefix] if prefix else []), *first['loc'])))
-        if first['type'] == 'extra_forbidden':
-            known = _fields_at(model, first['loc'][:-1])
-            message = f"params.yaml: {place}: no such parameter{_meant(str(first['loc'][-1]), known)}"
-        elif first['type'] == 'missing':
-            message = f'params.yaml: {place}: is missing'
-        else:
-            message = f"params.yaml: {place} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        more = error.error_count() - 1
-        raise ConfigError(message + (f' (and {more} more)' if more else '')) from None
-
-def _fields_at(model, location):
-    for part in location:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if annotation and getattr(annotation, '__origin__', None) is dict:
-            model = annotation.__args__[1]
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return list(model.model_fields) if hasattr(model, 'model_fields') else []
-
-def _meant(given, known):
-    known = list(known)
-    close = difflib.get_close_matches(given, known, n=1)
-    return f'; did you mean {close[0]!r}?' if close else f"; there are: {', '.join(known)}"

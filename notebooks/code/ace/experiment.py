@@ -14,15 +14,20 @@ from ace.grid.environment import World
 from ace.grid.fastworld import training_world
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
-from ace.llm.team import Team
-from ace.rl.sac import SAC, DeployedPolicy
+from ace.llm.controls import control
+from ace.llm.critic import RandomCritic
+from ace.llm.team import Team, read_card
+from ace.rl.policy import DeployedPolicy
+from ace.rl.sac import SAC
 CHECKPOINT_EVERY_S = 20.0
 
 def run_cell(environment, variant, seeds=None, output='results'):
     params = config.load()
     settings, root = (params.settings(variant), config.root())
     params.environment(environment)
-    seeds = ([0] if settings.method != 'sac' else params.seeds) if seeds is None else list(seeds)
+    if seeds is None:
+        ablates = variant in params.grid.ablations.variants and variant not in params.grid.variants
+        seeds = [0] if settings.method != 'sac' else params.grid.ablations.seeds if ablates else params.seeds
     if settings.uses_llm:
         open_client(settings.llm, environment, seeds[0], root)
     scratch = scratch_folder(root, output, environment, variant)
@@ -62,15 +67,38 @@ class Run:
         self.rows, self.finetunes, self.episodes = ([], [], [])
         self.wall = {'train': 0.0, 'evaluate': 0.0, 'llm': 0.0, 'finetune': 0.0}
         self.validation_steps, self.learner = (0, None)
-        self.team = None
+        self.card = None
+        self.team = Team(settings, self.world, self.whatif, root, environment, seed, scratch) if settings.uses_llm else None
         if settings.method == 'sac':
-            sac = SAC(self.world.catalogue, self.world.features.n, settings.sac, seed)
-            if settings.uses_llm:
-                self.team = Team(settings, self.world, self.whatif, root, environment, seed)
-            self.learner = CoEvolution(self.training, sac, settings, seed, self._validate, actor=self.team.actor if self.team and settings.refine.enabled else None, critic=self.team.critic if self.team and settings.shape.enabled else None, tuner=self._finetune if self.team and self.team.can_be_tuned and settings.finetune.enabled else None)
-            self.agent = evaluate.Policy(sac.deployed)
+            self._make_learner()
         else:
-            self.agent = {'do_nothing': baselines.DoNothing, 'reconnect': baselines.DoNothing, 'greedy': lambda: baselines.Greedy(self.whatif, settings.greedy.shortlist)}[settings.method]()
+            self.agent = {'do_nothing': baselines.DoNothing, 'reconnect': baselines.DoNothing, 'greedy': lambda: baselines.Greedy(self.whatif, settings.greedy.shortlist), 'dc_argmin': lambda: baselines.DcArgmin(self.whatif, self.world.catalogue, self._card()['actions']), 'llm_only': lambda: baselines.LlmOnly(self.team.actor, self.whatif)}[settings.method]()
+
+    def _make_learner(self):
+        s, team = (self.settings, self.team)
+        sac = SAC(self.world.catalogue, self.world.features.n, s.sac, self.seed)
+        actor = tuner = None
+        if s.refine.enabled and s.refine.proposer == 'llm':
+            actor = team.actor
+            tuner = self._finetune if s.finetune.enabled and team.can_be_tuned else None
+        elif s.refine.enabled:
+            ranking = self._card()['ranking'] if s.refine.proposer == 'frequency' else []
+            actor = control(s.refine.proposer, self.world, self.whatif, s.refine, s.greedy.shortlist, ranking)
+        self.learner = CoEvolution(self.training, sac, s, self.seed, self._validate, actor=actor, critic=self._make_critic(), tuner=tuner, teacher=team.actor.propose if s.teach.enabled else None)
+        self.agent = evaluate.Policy(sac.deployed)
+
+    def _make_critic(self):
+        if not self.settings.shape.enabled:
+            return None
+        return self.team.critic if self.team else RandomCritic(self.settings.shape)
+
+    def roles(self):
+        both = {'actor': self.learner.actor, 'critic': self.learner.critic}
+        return {name: role for name, role in both.items() if role is not None}
+
+    def _card(self):
+        self.card = read_card(self.settings.llm, self.environment, self.root)
+        return self.card
 
     def train(self):
         self._load()
@@ -90,7 +118,6 @@ class Run:
                 saved = now
         self._save()
         weights = self.learner.best_policy
-        self.learner.sac.deployed.save(self.scratch / 'last.safetensors')
         policy = DeployedPolicy(self.learner.sac.space, weights)
         policy.save(self.scratch / 'policy.safetensors')
         self.agent = evaluate.Policy(policy)
@@ -118,9 +145,9 @@ class Run:
         return (float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results])))
 
     def _finetune(self, samples):
-        started = time.perf_counter()
+        started, asking = (time.perf_counter(), self.team.recorder.seconds)
         info = self.team.finetune(samples)
-        self.wall['finetune'] += time.perf_counter() - started
+        self.wall['finetune'] += time.perf_counter() - started - (self.team.recorder.seconds - asking)
         return info
 
     def budget(self):
@@ -129,13 +156,15 @@ class Run:
         else:
             ac, dc, calls = self.calls_before_test
             train = {'simulator_calls': ac, 'dc_calls': dc, 'llm_calls': calls, 'env_steps': self.learner.count['env_steps']}
-        corpus = self.team.pretraining if self.team else {}
+        corpus = self.team.pretraining if self.team else self.card['budget'] if self.card else {}
         test = {name: sum((getattr(e, name) for e in self.episodes)) for name in ('simulator_calls', 'dc_calls', 'llm_calls')}
         validation = {'simulator_calls': 0, 'dc_calls': 0, 'llm_calls': 0, 'env_steps': self.validation_steps}
         return {'train': train, 'validation': validation, 'corpus': {name: int(corpus.get(name, 0)) for name in train}, 'test': {**test, 'env_steps': self.test_steps}}
 
     def _fingerprint(self):
-        sha = hashlib.sha256(config.digest(self.settings).encode())
+        manner = dict.fromkeys(('timeout_s', 'retries', 'concurrency', 'token_budget'), 1)
+        llm = self.settings.llm.model_copy(update=manner)
+        sha = hashlib.sha256(config.digest(self.settings.model_copy(update={'llm': llm})).encode())
         sha.update(json.dumps(self.params.model_dump(include={'environments', 'scenarios'}), sort_keys=True).encode())
         sha.update(json.dumps(records.versions()).encode())
         for path in sorted(Path(__file__).parent.rglob('*.py')):
@@ -143,10 +172,12 @@ class Run:
                 sha.update(path.read_bytes())
         if self.team:
             sha.update(self.team.fingerprint.encode())
+        if self.card:
+            sha.update(json.dumps(self.card, sort_keys=True).encode())
         return sha.hexdigest()
 
     def _save(self):
-        state = {'fingerprint': self._fingerprint(), 'learner': self.learner.state_dict(), 'team': self.team.state_dict() if self.team else None, 'calls': [self.whatif.ac_calls, self.whatif.dc_calls], 'env_steps': self.training.env_steps, 'validation_steps': self.validation_steps, 'rows': self.rows, 'finetunes': self.finetunes, 'wall': self.wall}
+        state = {'fingerprint': self._fingerprint(), 'learner': self.learner.state_dict(), 'team': self.team.state_dict() if self.team else None, 'roles': {name: role.state_dict() for name, role in self.roles().items()}, 'calls': [self.whatif.ac_calls, self.whatif.dc_calls], 'env_steps': self.training.env_steps, 'validation_steps': self.validation_steps, 'rows': self.rows, 'finetunes': self.finetunes, 'wall': self.wall}
         checkpoint.save(state, self.scratch / 'state.pt')
 
     def _load(self):
@@ -159,6 +190,8 @@ class Run:
         self.learner.load_state_dict(state['learner'])
         if self.team:
             self.team.load_state_dict(state['team'])
+        for name, role in self.roles().items():
+            role.load_state_dict(state['roles'][name])
         self.whatif.ac_calls, self.whatif.dc_calls = state['calls']
         self.training.env_steps, self.validation_steps = (state['env_steps'], state['validation_steps'])
         self.rows, self.finetunes, self.wall = (state['rows'], state['finetunes'], state['wall'])
@@ -185,10 +218,13 @@ class _Progress:
         self.thread.join()
 
     def _watch(self):
-        with tqdm(total=100, desc=self.title, bar_format='{desc} {percentage:3.0f} % |{bar}| {elapsed} so far, {remaining} to go') as bar:
+        shown = '{desc} {percentage:3.0f} % |{bar}| {elapsed} so far, '
+        with tqdm(total=100, desc=self.title, bar_format=shown + 'estimating the time to go') as bar:
             while True:
                 finished = self.stop.wait(1.0)
                 bar.n = 100 if finished else int(100 * np.mean([_share(file) for file in self.files]))
+                if bar.n:
+                    bar.bar_format = shown + '{remaining} to go'
                 bar.refresh()
                 if finished:
                     return

@@ -24,9 +24,11 @@ def write_run(folder, run, variant):
         rows.to_csv(folder / 'training.csv', index=False, float_format='%.6g', lineterminator='\n')
         manifest |= {'refinements': run.learner.count['refined'], 'refine_tried': run.learner.count['refine_tried'], 'shaped': run.learner.count['shaped'], 'finetune_rounds': run.finetunes, 'decisions': run.learner.count['decisions'], 'updates': run.learner.count['updates'], 'best_validation': {'survival': run.learner.best[0], 'reward_mean': run.learner.best[1]}, 'checkpoint_rule': CHECKPOINT_RULE, 'weights_sha256': hashlib.sha256((run.scratch / 'policy.safetensors').read_bytes()).hexdigest()}
         shutil.copy(run.scratch / 'policy.safetensors', folder)
-        if run.team:
-            manifest['roles'] = run.team.counts()
-            run.team.recorder.write(folder / 'transcript.jsonl.gz')
+    roles = (run.team.counts() if run.team else {}) | {name: dict(sorted(role.counts.items())) for name, role in (run.roles() if run.learner else {}).items()}
+    if roles:
+        manifest['roles'] = roles
+    if run.team:
+        run.team.recorder.write(folder / 'transcript.jsonl.gz')
     (folder / 'manifest.json').write_text(json.dumps(manifest, indent=1, sort_keys=True) + '\n')
 
 def versions():
@@ -49,7 +51,7 @@ def write_provenance(output, place, run, started):
     latency = 1000.0 * sum((e.seconds for e in run.episodes)) / max(decisions, 1)
     if run.team:
         run.wall['llm'] = run.team.recorder.seconds
-    provenance = {'result_sha256': result, 'commit': _commit(), 'cpu': _cpu(), 'cores': os.cpu_count(), 'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(started)), 'wall_s': {name: round(seconds, 1) for name, seconds in run.wall.items()}, 'decision_latency_ms': round(latency, 4)}
+    provenance = {'result_sha256': result, 'commit': _commit(), 'cpu': _cpu(), 'cores': os.cpu_count(), 'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(started)), 'wall_s': {name: round(seconds, 1) for name, seconds in run.wall.items()}, 'decision_latency_ms': round(latency, 4), 'llm_batches': run.team.recorder.batches if run.team else []}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(provenance, indent=1, sort_keys=True) + '\n')
 

@@ -56,7 +56,8 @@ class Operator:
         self.danger, self.reconnects = (settings.danger, settings.reconnect)
 
     def reconnection(self, state):
-        if not self.reconnects or state.line_status.all():
+        status = state.line_status
+        if not self.reconnects or status[status.argmin()]:
             return None
         ready = np.flatnonzero(~state.line_status & (state.cooldown_line == 0))
         return int(ready[0]) if len(ready) else None
@@ -65,7 +66,7 @@ class Operator:
         return self.in_danger(state) and self.reconnection(state) is None
 
     def in_danger(self, state):
-        return bool(state.rho.max() > self.danger)
+        return bool(state.rho[state.rho.argmax()] > self.danger)
 
 class Features:
 

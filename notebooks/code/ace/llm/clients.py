@@ -4,11 +4,16 @@ import io
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 import torch
 from ace.config import ConfigError
 from ace.llm import embedded
+from ace.llm.legal import LegalDecoding, Spelling
+from ace.llm.text import template
 BATCH = 64
+DECODING = ('temperature', 'max_new_tokens', 'masked')
 
 class ClientError(RuntimeError):
     pass
@@ -22,16 +27,18 @@ def open_client(settings, env, seed, root):
         return ReplayClient(settings, path)
     if settings.client == 'embedded':
         return LocalClient(*embedded.load(path), settings, f'embedded-{env}')
-    return LocalClient(*_checkpoint(path, settings), settings, settings.model or path.name)
+    folder = Path(root) / settings.model if settings.model else path
+    source = folder if folder.is_dir() or not settings.model else settings.model
+    return LocalClient(*_checkpoint(str(source)), settings, folder.name if source is folder else settings.model)
 
-def _checkpoint(path, settings):
+def _checkpoint(source):
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    source = str(path) if path.is_dir() else settings.model
+    device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', 'auto')
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side='left')
-        model = AutoModelForCausalLM.from_pretrained(source, dtype='auto').eval()
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype).to(device).eval()
     except (OSError, ValueError) as error:
-        raise ConfigError(f'no checkpoint at {path} or {settings.model!r}: {_one_line(error)}') from None
+        raise ConfigError(f'no checkpoint at {source!r}: {_one_line(error)}') from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return (model, tokenizer)
@@ -42,16 +49,22 @@ class Client:
         self.settings, self.name = (settings, name)
         self.calls, self.tokens, self.seconds = (0, 0, 0.0)
 
-    def complete(self, prompts, seed):
+    def complete(self, prompts, seed, guides=None):
+        budget = self.settings.token_budget
+        if prompts and 0 < budget <= self.tokens:
+            raise ClientError(f'{self.name} has used {self.tokens} tokens of llm.token_budget = {budget}: the run stops here')
         started = time.perf_counter()
-        replies = self._complete(list(prompts), seed) if prompts else []
+        replies = self._complete(list(prompts), seed, guides) if prompts else []
         self.calls += len(replies)
         self.seconds += time.perf_counter() - started
         return replies
 
+    @property
+    def decoding(self):
+        return {name: getattr(self.settings, name) for name in DECODING[:2]}
+
     def key(self, prompt):
-        decoding = [self.name, self.settings.temperature, self.settings.max_new_tokens]
-        return short_hash(json.dumps([decoding, prompt]))
+        return short_hash(json.dumps([[self.name, *self.decoding.values()], prompt]))
 
 class LocalClient(Client):
 
@@ -59,25 +72,39 @@ class LocalClient(Client):
         super().__init__(settings, name)
         self.model, self.tokenizer = (model, tokenizer)
 
-    def _complete(self, prompts, seed):
+    @property
+    def decoding(self):
+        return {name: getattr(self.settings, name) for name in DECODING}
+
+    @cached_property
+    def _spelling(self):
+        return Spelling(self.tokenizer)
+
+    def _complete(self, prompts, seed, guides):
         texts = embedded.chat(prompts, self.tokenizer)
+        guides = guides if guides and self.settings.masked else [None] * len(texts)
         order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))
         replies = [''] * len(texts)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        devices = [self.model.device] if self.model.device.type == 'cuda' else []
+        with torch.random.fork_rng(devices=devices), torch.no_grad():
             torch.manual_seed(seed)
             for i in range(0, len(order), BATCH):
                 chunk = order[i:i + BATCH]
-                for j, reply in zip(chunk, self._generate([texts[j] for j in chunk]), strict=True):
+                made = self._generate([texts[j] for j in chunk], [guides[j] for j in chunk])
+                for j, reply in zip(chunk, made, strict=True):
                     replies[j] = reply
         return replies
 
-    def _generate(self, texts):
+    def _generate(self, texts, guides):
         inputs = self.tokenizer(texts, return_tensors='pt', padding=True, add_special_tokens=False)
         ids, mask = (inputs['input_ids'].to(self.model.device), inputs['attention_mask'].to(self.model.device))
         sampling = {'do_sample': False}
         if self.settings.temperature > 0:
             sampling = {'do_sample': True, 'temperature': self.settings.temperature, 'top_k': 0, 'top_p': 1.0}
-        out = self.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=self.settings.max_new_tokens, pad_token_id=self.tokenizer.pad_token_id, eos_token_id=self.tokenizer.eos_token_id, **sampling)[:, ids.shape[1]:]
+        end, width, masks = (self.tokenizer.eos_token_id, ids.shape[1], [])
+        if any((guide is not None for guide in guides)):
+            masks = [LegalDecoding(guides, self._spelling, end, width)]
+        out = self.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=self.settings.max_new_tokens, pad_token_id=self.tokenizer.pad_token_id, eos_token_id=end, logits_processor=masks, **sampling)[:, width:]
         self.tokens += int(mask.sum()) + int((out != self.tokenizer.pad_token_id).sum())
         return self.tokenizer.batch_decode(out, skip_special_tokens=True)
 
@@ -90,19 +117,27 @@ class ServerClient(Client):
         self._errors = (openai.OpenAIError, ValueError, TypeError, AttributeError, IndexError)
         self._openai = openai.OpenAI(api_key=self._key, base_url=base_url, timeout=settings.timeout_s, max_retries=settings.retries)
 
-    def _complete(self, prompts, seed):
-        return [self._ask(prompt, seed + i) for i, prompt in enumerate(prompts)]
+    def _complete(self, prompts, seed, guides):
+        with ThreadPoolExecutor(self.settings.concurrency) as pool:
+            asked = [pool.submit(self._ask, prompt, seed + i) for i, prompt in enumerate(prompts)]
+            try:
+                answers = [each.result() for each in asked]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        self.tokens += sum((tokens for _, tokens in answers))
+        return [reply for reply, _ in answers]
 
     def _ask(self, prompt, seed):
         for attempt in range(self.settings.retries + 1):
             try:
                 answer = self._openai.chat.completions.create(model=self.settings.model, messages=[{'role': 'user', 'content': prompt}], seed=seed, temperature=self.settings.temperature, max_tokens=self.settings.max_new_tokens)
                 reply = answer.choices[0].message.content or ''
-                self.tokens += int(answer.usage.total_tokens) if answer.usage else 0
-                return str(reply)
+                return (str(reply), int(answer.usage.total_tokens) if answer.usage else 0)
             except self._errors as error:
                 if hasattr(error, 'request') or attempt == self.settings.retries:
                     raise ClientError(self._without_key(f'{self._openai.base_url}: {_one_line(error)}')) from None
+                time.sleep(min(0.1 * 2 ** attempt, 5.0))
         raise AssertionError('unreachable')
 
     def _without_key(self, text):
@@ -116,6 +151,7 @@ class ReplayClient(Client):
         try:
             header, *records = read_transcript(path)
             super().__init__(settings, header['model'])
+            self._decoding = [name for name in DECODING if name in header]
             self._recorded = {}
             for record in records:
                 self._recorded.setdefault(record['key'], []).append((record['reply'], record['tokens']))
@@ -123,7 +159,11 @@ class ReplayClient(Client):
             raise ConfigError(f'{path} is no transcript: {_one_line(error)}') from None
         self.path, self._used = (Path(path), {})
 
-    def _complete(self, prompts, seed):
+    @property
+    def decoding(self):
+        return {name: getattr(self.settings, name) for name in self._decoding}
+
+    def _complete(self, prompts, seed, guides):
         return [self._ask(prompt) for prompt in prompts]
 
     def _ask(self, prompt):
@@ -145,7 +185,7 @@ class ReplayClient(Client):
 class Recorder:
 
     def __init__(self, client):
-        self.client, self.records, self._seconds_before = (client, [], 0.0)
+        self.client, self.records, self.batches, self._seconds_before = (client, [], [], 0.0)
 
     @property
     def name(self):
@@ -163,28 +203,34 @@ class Recorder:
     def seconds(self):
         return self._seconds_before + self.client.seconds
 
-    def ask(self, role, prompts, seed):
-        before = self.client.tokens
-        replies = self.client.complete(prompts, seed)
-        used = self.client.tokens - before
+    def ask(self, role, prompts, seed, guides=None):
+        tokens_before, seconds_before = (self.client.tokens, self.client.seconds)
+        replies = self.client.complete(prompts, seed, guides)
+        used = self.client.tokens - tokens_before
+        if replies:
+            seconds = round(self.client.seconds - seconds_before, 4)
+            self.batches.append({'first': self.calls, 'n': len(replies), 'seconds': seconds})
         share = [used // len(replies) + (i < used % len(replies)) for i in range(len(replies))]
-        new = [{'role': role, 'key': self.client.key(prompt), 'prompt_hash': short_hash(prompt), 'prompt': prompt, 'reply': reply, 'tokens': tokens, 'parse': None, 'verdict': None} for prompt, reply, tokens in zip(prompts, replies, share, strict=True)]
+        task = short_hash(template(role))
+        new = [{'role': role, 'key': self.client.key(prompt), 'template': task, 'prompt_hash': short_hash(prompt), 'prompt': prompt, 'reply': reply, 'tokens': tokens, 'parse': None, 'verdict': None} for prompt, reply, tokens in zip(prompts, replies, share, strict=True)]
         self.records += new
         return new
 
     def state_dict(self):
         inner = self.client.state_dict() if hasattr(self.client, 'state_dict') else {}
-        return {'records': [dict(record) for record in self.records], 'seconds': self.seconds, 'client': inner}
+        records, batches = ([dict(record) for record in self.records], [dict(batch) for batch in self.batches])
+        return {'records': records, 'batches': batches, 'seconds': self.seconds, 'client': inner}
 
     def load_state_dict(self, state):
         self.records = [dict(record) for record in state['records']]
+        self.batches = [dict(batch) for batch in state['batches']]
+        self.client.tokens = self.tokens
         self._seconds_before = state['seconds'] - self.client.seconds
         if hasattr(self.client, 'load_state_dict'):
             self.client.load_state_dict(state['client'])
 
     def write(self, path):
-        settings = self.client.settings
-        header = {'model': self.name, 'temperature': settings.temperature, 'max_new_tokens': settings.max_new_tokens}
+        header = {'model': self.name, **self.client.decoding}
         lines = [json.dumps(item, ensure_ascii=False, sort_keys=True) + '\n' for item in (header, *self.records)]
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()

@@ -1,8 +1,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from ace.llm.clients import Recorder
-from ace.llm.text import Decision, ParseFailure, outcome
-BEFORE, AFTER = (2, 3)
+from ace.llm.legal import Guide
+from ace.llm.text import ParseFailure, outcome
 
 @dataclass(slots=True)
 class BadCase:
@@ -29,11 +29,16 @@ class Refinement:
 class _Case:
     bad: BadCase
     state_text: str
+    legal: object
     r_original: float
     told: list
     best: tuple | None = None
     tried: list = field(default_factory=list)
     rounds: int = 0
+
+    @property
+    def known(self):
+        return {self.bad.action, *(action for action, _ in self.tried)}
 
 class PolicyActor:
 
@@ -49,16 +54,34 @@ class PolicyActor:
             if not todo:
                 break
             prompts = [self.textmap.actor_prompt(case.state_text, case.told) for case in todo]
-            for case, record in zip(todo, self.recorder.ask('actor', prompts, seed + number), strict=True):
+            guides = [Guide(self.textmap, case.legal, case.known) for case in todo]
+            records = self.recorder.ask('actor', prompts, seed + number, guides)
+            for case, record in zip(todo, records, strict=True):
                 case.rounds += 1
                 self._judge(case, record)
         self.counts['improved'] += sum((self._improved(case) for case in work))
         return [self._finish(case) for case in work]
 
+    def propose(self, states, seed):
+        legal = [self.catalogue.legality(state.topo, state.cooldown_sub, True) for state in states]
+        prompts = [self.textmap.actor_prompt(self.textmap.state(state), []) for state in states]
+        records = self.recorder.ask('actor', prompts, seed, [Guide(self.textmap, one, ()) for one in legal])
+        proposals = []
+        for record, one in zip(records, legal, strict=True):
+            self.counts['proposals'] += 1
+            parsed = self.textmap.parse_action(record['reply'])
+            good = not isinstance(parsed, ParseFailure) and self.catalogue.is_legal(one, parsed.value)
+            record['parse'] = self.textmap.action(parsed.value) if good else getattr(parsed, 'reason', 'illegal')
+            record['verdict'] = 'not validated'
+            self.counts['illegal'] += not good
+            proposals.append(parsed.value if good else None)
+        return proposals
+
     def _begin(self, bad):
         original = self.whatif.simulate(bad.state, bad.action)
         told = [(self.textmap.action(bad.action), _outcome(original))] if self.settings.bad_case else []
-        return _Case(bad, self.textmap.state(bad.state), original.reward, told)
+        legal = self.catalogue.legality(bad.state.topo, bad.state.cooldown_sub, True)
+        return _Case(bad, self.textmap.state(bad.state), legal, original.reward, told)
 
     def _improved(self, case):
         return case.best is not None and case.best[1].reward > case.r_original + self.settings.margin
@@ -73,13 +96,12 @@ class PolicyActor:
             return
         action, name = (parsed.value, self.textmap.action(parsed.value))
         record['parse'] = name
-        legal = self.catalogue.legality(case.bad.state.topo, case.bad.state.cooldown_sub, True)
-        if not self.catalogue.is_legal(legal, action):
+        if not self.catalogue.is_legal(case.legal, action):
             self.counts['illegal'] += 1
             record['verdict'] = 'illegal'
             case.told.append((name, 'illegal'))
             return
-        if action in (case.bad.action, *(a for a, _ in case.tried)):
+        if action in case.known:
             self.counts['repeated'] += 1
             record['verdict'] = 'repeated'
             return
@@ -103,46 +125,8 @@ class PolicyActor:
     def load_state_dict(self, state):
         self.counts = Counter(state['counts'])
 
-class ValueCritic:
-
-    def __init__(self, client, textmap, settings):
-        self.recorder = as_recorder(client)
-        self.textmap, self.settings, self.counts = (textmap, settings, Counter())
-
-    def is_key(self, reward):
-        return abs(reward) > self.settings.threshold
-
-    def shape(self, episode, seed):
-        keys = [position for position, d in enumerate(episode) if d.key]
-        asked = [around(episode, position) for position in keys]
-        prompts = [self.textmap.critic_prompt(part, number) for part, number in asked]
-        deltas = {}
-        records = self.recorder.ask('critic', prompts, seed)
-        for position, (_, number), record in zip(keys, asked, records, strict=True):
-            self.counts['prompts'] += 1
-            parsed = self.textmap.parse_critic(record['reply'], {number})
-            if isinstance(parsed, ParseFailure):
-                self.counts['unparsable'] += 1
-                record['parse'], record['verdict'] = (parsed.reason, 'unparsable')
-                continue
-            record['parse'], record['verdict'] = (f'{parsed.value[number]:+d} K', 'adjusted')
-            self.counts['adjusted'] += 1
-            deltas[position] = parsed.value[number] * self.settings.K
-        return deltas
-
-    def state_dict(self):
-        return {'counts': dict(self.counts)}
-
-    def load_state_dict(self, state):
-        self.counts = Counter(state['counts'])
-
-def around(episode, position):
-    first = max(0, position - BEFORE)
-    return (episode[first:position + AFTER + 1], position - first + 1)
-
 def as_recorder(client):
     return client if isinstance(client, Recorder) else Recorder(client)
 
 def _outcome(result):
     return outcome(None if result.done else result.next_state.rho_max)
-__all__ = ['BadCase', 'Decision', 'PolicyActor', 'Refinement', 'ValueCritic', 'around', 'as_recorder']

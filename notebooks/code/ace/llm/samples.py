@@ -1,6 +1,6 @@
 import numpy as np
 from ace.llm.corpus import best_of
-from ace.llm.roles import around
+from ace.llm.critic import BEFORE, around
 from ace.llm.text import Decision, adjustment, outcome
 TIE = 0.005
 NO_BAD_CASE = 0.15
@@ -9,6 +9,7 @@ TRY_TEMPERATURE, REFUTED = (0.02, 0.7)
 NOT_UNDERSTOOD, ILLEGAL = (0.03, 0.2)
 FAILED = ('not understood , the last line is not an action', 'not understood , an element is not at this substation')
 CRITIC_SHARE = 0.2
+EARLY = 0.5
 FAR = 0.05
 IN_NEED = 0.02
 
@@ -27,7 +28,8 @@ class Writer:
         rng = np.random.default_rng([seed, 3])
         n_critic = round(CRITIC_SHARE * n)
         actor = [self.actor(i, rng) for i in _passes(rng, len(self.visits), n - n_critic)]
-        return actor + [self.critic(*self.places[i]) for i in _passes(rng, len(self.places), n_critic)]
+        places = [self.places[i] for i in _passes(rng, len(self.places), n_critic)]
+        return actor + [self._critic(number, place, rng) for number, place in enumerate(places)]
 
     def actor(self, number, rng):
         visit, tried, told, bad = (self.visits[number], [], [], 0)
@@ -81,20 +83,26 @@ class Writer:
         value = visit.values[choice]
         return outcome(float(value) if np.isfinite(value) else None)
 
-    def critic(self, episode, position):
-        part, number = around(episode, position)
-        decisions = [Decision(v.state, v.action, v.reward, v.rho_after, False) for v in part]
+    def _critic(self, number, place, rng):
+        before = int(rng.integers(BEFORE)) if rng.random() < EARLY else BEFORE
+        return self.critic(*place, describe=number % 2 == 0, before=before)
+
+    def critic(self, episode, position, describe=True, before=BEFORE):
+        part, number = around(episode, position, before)
+        decisions = [Decision(v.state, v.action, v.reward, v.rho_after) for v in part]
         verdict = adjustment(number, self.truth(episode[position]))
-        return (self.textmap.critic_prompt(decisions, number), f'adjustments :\n{verdict}')
+        return (self.textmap.critic_prompt(decisions, number, describe), f'adjustments :\n{verdict}')
 
     def truth(self, visit):
-        played = self.index[visit.action]
-        if played:
-            other, difference = (0, _finite(visit.values[0]) - _finite(visit.values[played]))
-            return _verdict(difference >= 0, abs(difference))
-        other = best_of(visit.values, visit.legal)
-        difference = _finite(visit.values[0]) - _finite(visit.values[other])
-        return _verdict(difference <= IN_NEED, difference)
+        best = best_of(visit.values, visit.legal)
+        return counterfactual(visit.action, visit.values[self.index[visit.action]], visit.values[0], visit.values[best])
+
+def counterfactual(action, played, nothing, best):
+    if action:
+        difference = _finite(nothing) - _finite(played)
+        return _verdict(difference >= 0, abs(difference))
+    difference = _finite(nothing) - _finite(best)
+    return _verdict(difference <= IN_NEED, difference)
 
 def _verdict(good, difference):
     return (1 if good else -1) * (2 if difference > FAR else 1)

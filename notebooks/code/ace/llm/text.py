@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 PROMPTS = Path(__file__).parent / 'prompts'
 LINES_SHOWN = 10
+MULTIPLES = (-2, -1, 1, 2)
 MOST_SHOWN = 250
 
 def template(role):
@@ -24,7 +25,6 @@ class Decision:
     action: int
     reward: float
     rho_after: float | None
-    key: bool
 
 class TextMap:
 
@@ -53,6 +53,16 @@ class TextMap:
             on_2 = [n for k, n in enumerate(names) if not code >> k & 1]
         return f"substation {sub} : bus 2 : {' , '.join(on_2)}"
 
+    @cached_property
+    def written(self):
+        found = []
+        for sub, names in enumerate(self.names):
+            ids = np.flatnonzero(self.catalogue.sub == sub)
+            codes = self.catalogue.code[ids].astype(np.int64)
+            on_2 = sum((codes >> k & 1 for k in range(len(names))))
+            found.append((ids, np.where(2 * on_2 > len(names), ~codes & (1 << len(names)) - 1, codes)))
+        return found
+
     def action(self, action):
         if action == 0:
             return 'do nothing'
@@ -75,19 +85,23 @@ class TextMap:
     def _fullest(self, state):
         return np.argsort(-np.round(state.rho, 4), kind='stable')
 
-    def trajectory(self, decisions):
-        return '\n'.join((f'decision {i} : {self.decision(d)}' for i, d in enumerate(decisions, 1)))
+    def index(self, action):
+        return 'action ' + ' '.join(str(int(action)))
 
-    def decision(self, decision):
-        return f'{self.fullest_line(decision.state)} {percent(decision.state.rho_max)} : {self.action(decision.action)} : {outcome(decision.rho_after)} : reward {decision.reward:+.1f}'
+    def trajectory(self, decisions, describe=True):
+        return '\n'.join((f'decision {i} : {self.decision(d, describe)}' for i, d in enumerate(decisions, 1)))
+
+    def decision(self, decision, describe=True):
+        action = self.action(decision.action) if describe else self.index(decision.action)
+        return f'{self.fullest_line(decision.state)} {percent(decision.state.rho_max)} : {action} : {outcome(decision.rho_after)} : reward {decision.reward:+.1f}'
 
     def actor_prompt(self, state_text, tried):
         lines = [f'{name} : {result}' for name, result in tried] or ['none']
         return self._actor.format(state=state_text, tried='\n'.join(lines))
 
-    def critic_prompt(self, decisions, number):
-        key = self.decision(decisions[number - 1])
-        return self._critic.format(trajectory=self.trajectory(decisions), key=key, number=number)
+    def critic_prompt(self, decisions, number, describe=True):
+        key = self.decision(decisions[number - 1], describe)
+        return self._critic.format(trajectory=self.trajectory(decisions, describe), key=key, number=number)
 
     @cached_property
     def _actor(self):

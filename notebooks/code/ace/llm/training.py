@@ -3,9 +3,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from ace.llm import embedded
+from ace.llm import adaptation, embedded
 from ace.llm.clients import LocalClient
-from ace.llm.rates import heldout_states, rates
+from ace.llm.heldout import JUDGED, heldout_states, save_states
+from ace.llm.judgement import critic_rows
+from ace.llm.rates import rates
 from ace.llm.samples import CRITIC_SHARE, Writer
 UNSEEN = 64
 
@@ -29,15 +31,21 @@ def train(params, corpus, textmap, folder, progress=False):
     return curve
 
 def measure(params, environment, corpus, world, whatif, textmap, folder):
-    settings, run = (params.language_model, params.base)
+    settings, run, n = (params.language_model, params.base, params.language_model.heldout_states)
     before = (whatif.ac_calls, whatif.dc_calls, world.env_steps)
-    states = heldout_states(world, whatif, corpus.actions, settings.shortlist, settings.heldout_states, settings.seed)
+    states, episodes = heldout_states(world, whatif, corpus.actions, settings.shortlist, run.refine.margin, n, settings.seed, JUDGED * n)
+    save_states(states[:run.finetune.heldout], Path(folder) / 'heldout.npz')
     model, tokenizer = embedded.load(folder)
-    client = LocalClient(model, tokenizer, run.llm, f'embedded-{environment}')
+    client, unmasked = (LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f'embedded-{environment}') for changes in ({}, {'masked': False}))
     ranking = frequency_ranking(textmap, corpus)
-    table, records = rates(environment, whatif, textmap, client, states, run.refine, ranking, settings.seed)
+    table, records = rates(environment, whatif, textmap, client, states, run.refine, ranking, settings.seed, unmasked)
+    judged = critic_rows(whatif, textmap, client, episodes, corpus.actions, run.shape, n, settings.seed, unmasked)
+    spent = {'simulator_calls': whatif.ac_calls - before[0], 'dc_calls': whatif.dc_calls - before[1], 'env_steps': world.env_steps - before[2], 'llm_calls': client.calls + unmasked.calls}
+    adapted, shift = adaptation.lora_under_shift(params, environment, corpus, textmap, client)
+    more = pd.DataFrame([{'grid': environment, **row} for row in judged + adapted], columns=table.columns)
+    table = pd.concat([table, more], ignore_index=True)
     table.to_csv(Path(folder) / 'rates.csv', index=False, lineterminator='\n')
-    card = {'environment': environment, 'scale': params.scale, 'architecture': 'Qwen2, from scratch, one word one token', 'parameters': embedded.count_parameters(model), 'vocabulary': len(tokenizer), 'settings': settings.model_dump(), 'temperature': run.llm.temperature, 'corpus': {'split': 'train', 'states': len(corpus.visits), 'episodes': len(corpus.episodes), 'samples': settings.steps * settings.batch_size, 'critic_share': CRITIC_SHARE}, 'actions': [int(a) for a in corpus.actions], 'budget': corpus.budget, 'measuring': {'split': 'validation', 'states': len(states), 'simulator_calls': whatif.ac_calls - before[0], 'dc_calls': whatif.dc_calls - before[1], 'env_steps': world.env_steps - before[2], 'llm_calls': client.calls}, 'rates': {f'{r.proposer}.{r.metric}': [r.value, r.ci_low, r.ci_high] for r in table.itertuples()}, 'limits': 'Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.'}
+    card = {'environment': environment, 'scale': params.scale, 'architecture': 'Qwen2, from scratch, one word one token', 'parameters': embedded.count_parameters(model), 'vocabulary': len(tokenizer), 'settings': settings.model_dump(), 'temperature': run.llm.temperature, 'corpus': {'split': 'train', 'states': len(corpus.visits), 'episodes': len(corpus.episodes), 'samples': settings.steps * settings.batch_size, 'critic_share': CRITIC_SHARE}, 'actions': [int(a) for a in corpus.actions], 'ranking': [int(a) for a in ranking], 'budget': corpus.budget, 'measuring': {'split': 'validation', 'states': len(states), **spent}, 'shift': shift, 'rates': {f'{r.proposer}.{r.metric}': [r.value, r.ci_low, r.ci_high] for r in table.itertuples()}, 'limits': 'Knows one grid and the actions of its set; speaks only the language of ace/llm/text.py.'}
     (Path(folder) / 'card.json').write_text(json.dumps(card, indent=1) + '\n')
     return (table, records)
 

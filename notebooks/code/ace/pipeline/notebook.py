@@ -11,8 +11,9 @@ import nbformat
 from ruamel.yaml import YAML, YAMLError
 from ace.pipeline.kernel import PACKAGE_HOME, PREFIX, OwnKernel, when_orphaned
 PROGRESS_S = 10.0
+LINE_SHOWN = 160
 ESCAPES = re.compile('\\x1b\\[[0-9;?]*[A-Za-z]')
-WRITTEN_FOR_USERS = {'ConfigError', 'ReportError'}
+WRITTEN_FOR_USERS = {'ConfigError', 'ReportError', 'ClientError'}
 BAR = re.compile('\\d+%\\|.*\\||\\d+(\\.\\d+)?(s/|[a-zA-Z]+/s\\])|\\?[a-zA-Z]+/s\\]')
 
 class StageError(Exception):
@@ -71,7 +72,8 @@ class Progress:
                 self.restart = False
 
     def emit(self):
-        self.stream.write(self.line.rstrip() + '\n')
+        line = self.line.rstrip()
+        self.stream.write((line if len(line) <= LINE_SHOWN else line[:LINE_SHOWN - 1] + '…') + '\n')
         self.shown_s = self.clock()
 
     def flush(self):

@@ -1,4 +1,5 @@
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -10,8 +11,9 @@ from ace.pipeline.kernel import PREFIX, PYTHON, environment
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ('ace', 'notebooks', 'dvc.yaml', '.dvcignore')
 GENERATED = {'__pycache__', '.ipynb_checkpoints', 'code'}
-SECONDS = {'code': 2, 'code_ace': 2, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'claims': 10}
+SECONDS = {'code': 2, 'code_ace': 2, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'ablation': 80, 'claims': 10}
 SECONDS_OTHER = 10
+CHECK = '\nimport sys\nfrom ace import checked, config\ntry:\n    config.load(sys.argv[1])\n    config.jobs()\nexcept checked.ConfigError as error:\n    sys.exit(str(error))\n'
 DVC_CONFIG = '[core]\n    no_scm = True\n    analytics = false\n    check_update = false\n'
 STAGE = re.compile("^(Running stage|Stage) '([^']+)'(.*)")
 NOISE = ('Updating lock file', 'Generating lock file', 'Use `dvc push`', 'To track the changes', '\tgit add', 'To enable auto')
@@ -65,6 +67,12 @@ def dvc():
 def surroundings(folder):
     return environment() | {'PYTHONPATH': str(folder), 'PYTHONUNBUFFERED': '1'}
 
+def check(root, params_file):
+    command = [PYTHON, '-c', CHECK, str(params_file)]
+    done = subprocess.run(command, cwd=root, env=surroundings(root), capture_output=True, text=True)
+    if done.returncode:
+        raise WorkspaceError(done.stderr.strip())
+
 def expected_s(stage):
     return SECONDS.get(stage.partition('@')[0], SECONDS_OTHER)
 
@@ -76,6 +84,7 @@ class Clock:
     def __init__(self, stages, now=time.monotonic):
         self.waiting = dict.fromkeys(stages)
         self.total = len(stages)
+        self.ran = 0
         self.now = now
         self.begin_s = self.stage_s = now()
         self.present = None
@@ -85,6 +94,7 @@ class Clock:
         self.finish()
         self.waiting.pop(stage, None)
         self.present = stage if runs else None
+        self.ran += runs
         self.stage_s = self.now()
         place = f'[{self.total - len(self.waiting)}/{self.total}] {stage}'
         if not runs:
@@ -124,8 +134,16 @@ def repro(folder, *arguments, targets=()):
             process.terminate()
             process.wait()
             return 130
-    print(f'{minutes(clock.now() - clock.begin_s)} in all', flush=True)
+    seconds = clock.now() - clock.begin_s
+    print(f'{minutes(seconds)} in all', flush=True)
+    if process.returncode == 0 and clock.ran == clock.total and (not targets):
+        note_minutes(folder, seconds, clock.total)
     return process.returncode
+
+def note_minutes(folder, seconds, stages):
+    path = folder / 'results/provenance/quick.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({'minutes': round(seconds / 60, 2), 'stages': stages}) + '\n')
 
 def announce(folder):
     params = yaml.safe_load((folder / 'params.yaml').read_text())
@@ -134,26 +152,29 @@ def announce(folder):
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
     print(f'workspace: {folder.name}/ (the committed results are not touched)')
     print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
-    print(f"methods: {', '.join([*grid['baselines'], *grid['variants']])}")
+    print(f"methods: {', '.join([*grid['baselines'], *grid['lm_baselines'], *grid['variants']])}")
     print(f'{len(stages)} stages, about {expected_min} minutes on 2 cores from scratch; stop and go on at any time', flush=True)
 
 def quick(root=ROOT):
-    folder = prepare('quick', root / 'profiles/quick/params.yaml', root)
+    params_file = root / 'profiles/quick/params.yaml'
+    check(root, params_file)
+    folder = prepare('quick', params_file, root)
     announce(folder)
     code = repro(folder)
     if code:
         print('quick: a stage failed or was stopped, see above; `make quick` goes on from there', file=sys.stderr)
         return code
-    code = subprocess.run([PYTHON, '-m', 'ace.report.claims'], cwd=folder, env=surroundings(folder)).returncode
+    claims = [PYTHON, '-m', 'ace.report.claims', folder.name]
+    code = subprocess.run(claims, cwd=root, env=surroundings(root)).returncode
     print(f'\nAll of it lies in {folder.name}/results/. The committed results, at a larger scale, lie in results/.')
     return code
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog='python -m ace.pipeline.workspace', description='Run in a folder of its own.')
-    parser.add_argument('name', choices=['quick'])
-    parser.parse_args(arguments)
+    parser.add_argument('command', choices=['quick', 'check'])
+    command = parser.parse_args(arguments).command
     try:
-        return quick()
+        return quick() if command == 'quick' else check(ROOT, ROOT / 'params.yaml') or 0
     except WorkspaceError as error:
         print(error, file=sys.stderr)
         return 1

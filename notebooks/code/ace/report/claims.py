@@ -11,6 +11,7 @@ PAPER = 'ICML 2025, arXiv 2506.02522'
 COLUMNS = ['id', 'claim', 'paper_value', 'source', 'measured', 'ci_low', 'ci_high', 'n', 'scale']
 COLUMNS += ['criterion', 'verdict', 'evidence']
 NUMBERS = ['measured', 'ci_low', 'ci_high']
+LITERAL = 'ace_literal'
 PLACES = ['unit', 'notebook', 'stage']
 
 @dataclass(frozen=True)
@@ -31,11 +32,21 @@ def evaluate(runs, ids=None):
     for claim in [claim for claim in CLAIMS if not ids or claim.id in ids]:
         try:
             measured, n, verdict, evidence = claim.measure(runs)
+            evidence += _literal(claim, runs)
         except measure.NotTested as reason:
             measured, n, verdict, evidence = ((None, None, None), '', 'not tested', f'not tested: {reason}')
         said = [claim.id, claim.claim, claim.paper_value, claim.source]
         rows.append([*said, *measured, n, runs.scale, claim.criterion, verdict, evidence])
     return _with_places(pd.DataFrame(rows, columns=COLUMNS))
+
+def _literal(claim, runs):
+    names = ('better', 'above', 'full')
+    swapped = {name: LITERAL for name in names if claim.measure.keywords.get(name) == 'ace'}
+    if not swapped or LITERAL not in runs.variants:
+        return ''
+    measured, _, verdict, _ = claim.measure(runs, **swapped)
+    value, low, high = measured
+    return f"; with the paper's loss alone ({LITERAL}): {value:.3g} [{low:.3g}, {high:.3g}], {verdict}"
 
 def write(params, results):
     runs = read(params, results)
@@ -64,13 +75,15 @@ def main(arguments=None):
     from ace.config import ConfigError, root
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        if (unknown := [argument for argument in arguments if argument != '--readme']):
-            raise ReportError(f'unknown argument {unknown[0]}; there is --readme')
-        results = root() / 'results'
+        given = [argument for argument in arguments if argument != '--readme']
+        if (unknown := ([argument for argument in given if not Path(argument).is_dir()] or given[1:])):
+            raise ReportError(f'unknown argument {unknown[0]}; there are --readme and the folder of a workspace')
+        workspace = Path(given[0]) if given else root()
+        results = workspace / 'results'
         table = read_written(results)
         print_claims(table)
         if '--readme' in arguments:
-            changed = update_readme(root() / 'README.md', table)
+            changed = update_readme(workspace / 'README.md', table)
             print('README.md: table renewed' if changed else 'README.md: up to date')
     except (ReportError, ConfigError) as error:
         print(f'claims: {error}', file=sys.stderr)
@@ -78,7 +91,7 @@ def main(arguments=None):
     print('\nWhere to look next:')
     for place, what in (('claims.md', 'the claims with criteria and evidence'), ('tables/main.md', 'all methods with intervals and budgets'), ('tables/ablation_roles.md', 'with and without f_LLM and g_LLM'), ('figures/learning_curves.png', 'learning curves'), ('notebooks/', 'the executed notebooks')):
         if (results / place).exists():
-            print(f"  {'results/' + place:38} {what}")
+            print(f"  {Path(*given, 'results', place)!s:44} {what}")
     return 0
 if __name__ == '__main__':
     sys.exit(main())

@@ -74,7 +74,7 @@ def _on_common_decisions(trained, metric):
 def _draw_curves(data, y_label, scale):
     environments = list(dict.fromkeys(data['env']))
     look = lines(list(dict.fromkeys(data['variant'])))
-    figure = Figure(figsize=(1.2 + 4.6 * len(environments), 3.9), layout='constrained')
+    figure = Figure(figsize=(2.2 + 5.4 * len(environments), 4.9), layout='constrained')
     panels = figure.subplots(1, len(environments), squeeze=False, sharey=True)[0]
     for panel, env in zip(panels, environments, strict=True):
         here = data[data['env'] == env]
@@ -82,7 +82,7 @@ def _draw_curves(data, y_label, scale):
         for variant, curve in here[here['kind'] == 'validation'].groupby('variant', sort=False):
             colour, line, marker = look[variant]
             x = curve['decisions'].to_numpy(float)
-            panel.fill_between(x, curve['low'], curve['high'], color=colour, alpha=0.14, linewidth=0)
+            panel.fill_between(x, curve['low'], curve['high'], color=colour, alpha=0.1, linewidth=0)
             look_here = {'color': colour, 'linestyle': line, 'marker': marker, 'markersize': 4}
             panel.plot(x, curve['value'], label=label(variant), **look_here)
         _draw_references(panel, here[here['kind'] == 'test'], look)
@@ -93,7 +93,8 @@ def _draw_curves(data, y_label, scale):
     handles = {}
     for panel in panels:
         handles |= {text: handle for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    place = {'loc': 'outside lower center', 'ncols': max(1, len(handles)), 'title': 'On validation episodes'}
+    columns = min(3 * len(environments), max(1, len(handles)))
+    place = {'loc': 'outside lower center', 'ncols': columns, 'title': 'On validation episodes', 'fontsize': 'small'}
     figure.legend(handles.values(), handles.keys(), **place)
     return figure
 

@@ -154,7 +154,10 @@ def _need(runs, variants, envs=None):
     absent = [env for env in envs or [] if env not in runs.environments]
     if absent:
         raise NotTested(f"environment {', '.join(absent)} is not in the declared grid")
-    return list(envs or runs.environments)
+    found = list(envs or runs.environments_of(variants))
+    if not found:
+        raise NotTested(f"no environment in which {', '.join(variants)} were all run")
+    return found
 
 def _absent(*variants):
     return f"variant {', '.join(variants)} is not in the declared grid"

@@ -3,10 +3,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np
 import pandas as pd
+from ace.checked import OneLine
 EPISODE_METRICS = {'survival': ('survival', 100.0), 'survived_steps': ('survived_steps', 1.0), 'reward': ('reward', 1.0), 'decisions': ('decisions', 1.0), 'topology_actions': ('topology_actions', 1.0), 'simulator_calls_test': ('simulator_calls', 1.0), 'dc_calls_test': ('dc_calls', 1.0), 'llm_calls_test': ('llm_calls', 1.0)}
 RUN_METRICS = {'env_steps_to_train': lambda manifest: sum((phase.get('env_steps', 0) for name, phase in manifest['budget'].items() if name != 'test')), 'refinements': lambda manifest: manifest.get('refinements', 0)}
 
-class ReportError(Exception):
+class ReportError(OneLine, Exception):
     pass
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Runs:
     def of(self, env, variant):
         return self.cells[env, variant]
 
+    def methods_of(self, env):
+        return [variant for variant in self.variants if (env, variant) in self.cells]
+
+    def environments_of(self, variants):
+        return [env for env in self.environments if all(((env, variant) in self.cells for variant in variants))]
+
     def scores(self, env, variant, metric):
         runs = self.of(env, variant)
         if metric in RUN_METRICS:
@@ -39,25 +46,43 @@ class Runs:
         totals = [sum((phase.get(what, 0) for phase in run.manifest['budget'].values())) for run in self.of(env, variant)]
         return sum(totals) / len(totals)
 
+    def seconds(self, env, variant, phase):
+        walls = [run.provenance['wall_s'] for run in self.of(env, variant) if run.provenance]
+        found = [wall[phase] for wall in walls if phase in wall]
+        return float(np.mean(found)) if found else float('nan')
+
 def declared(params):
-    return [*params.grid.baselines, *params.grid.variants]
+    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
+
+def ablations(params):
+    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
 
 def seeds_of(params, variant):
-    return [0] if variant in params.grid.baselines else list(params.seeds)
+    if variant in ablations(params):
+        return list(params.grid.ablations.seeds)
+    return list(params.seeds) if variant in params.grid.variants else [0]
 
 def target(params, env, variant):
-    return f"{('baseline' if variant in params.grid.baselines else 'train')}@{env}-{variant}"
+    if variant in ablations(params):
+        return f'ablation@{variant}'
+    stages = {'baselines': 'baseline', 'lm_baselines': 'lm_baseline', 'variants': 'train'}
+    stage = next((stage for group, stage in stages.items() if variant in getattr(params.grid, group)))
+    return f'{stage}@{env}-{variant}'
 
 def read(params, results, variants=None):
-    methods = declared(params)
+    everywhere, environments = (declared(params), list(params.grid.environments))
+    methods = [*everywhere, *ablations(params)]
     for variant in variants or []:
         if variant not in methods:
             raise ReportError(f"variant {variant} is not in the grid of params.yaml; there are {', '.join(methods)}")
+    if set(variants or []) - set(everywhere):
+        environments = [params.grid.ablations.environment]
     variants = list(variants or methods)
-    cells = {(env, variant): [_read_run(Path(results), params, env, variant, seed) for seed in seeds_of(params, variant)] for env in params.grid.environments for variant in variants}
-    for env in params.grid.environments:
-        _check_same_test([(target(params, env, variant), run) for variant in variants for run in cells[env, variant]])
-    return Runs(params.scale, list(params.grid.environments), variants, cells)
+    cells = {(env, variant): [_read_run(Path(results), params, env, variant, seed) for seed in seeds_of(params, variant)] for env in environments for variant in variants if variant in everywhere or env == params.grid.ablations.environment}
+    for env in environments:
+        runs = [(target(params, env, variant), cells.get((env, variant), [])) for variant in variants]
+        _check_same_test([(name, run) for name, seeds in runs for run in seeds])
+    return Runs(params.scale, environments, variants, cells)
 
 def _read_run(results, params, env, variant, seed):
     folder = results / 'runs' / env / variant / f'seed={seed}'

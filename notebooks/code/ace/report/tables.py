@@ -5,20 +5,21 @@ import numpy as np
 import pandas as pd
 from ace.report import stats
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
-LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM'}
+LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM', 'ace_literal': "ACE, the paper's loss alone", 'expert_sac': 'SAC + expert', 'random_refine': 'SAC + random refinement', 'frequency_refine': 'SAC + frequency refinement', 'dc_argmin': 'DC look-ahead in the set', 'llm_only': 'Language model alone', 'llm4teach': 'LLM4Teach'}
 COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
 ROLES = ['ace', 'ace_no_actor', 'ace_no_critic', 'sac']
 HAS_ROLE = {'ace': ('yes', 'yes'), 'ace_no_actor': ('no', 'yes'), 'ace_no_critic': ('yes', 'no'), 'sac': ('no', 'no')}
-REFERENCES = ['reconnect', 'sac', 'ace']
+MAIN_ABLATIONS = ['ace_no_actor', 'ace_no_critic', 'ace_literal']
+REFERENCES = ['reconnect', 'sac', 'random_refine', 'frequency_refine', 'expert_sac', 'ace']
 HEADLINE = ['survival', 'reward']
-NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Intervals hold for these source days (see results/scenarios/), and with 2 or 3 seeds they are too narrow: in a simulated null with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0, instead of 5 %."
+NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for these source days (see results/scenarios/), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the catalogue."
 
 def label(variant):
     return LABELS.get(variant, variant)
 
 def main_methods(params):
-    return [variant for variant in declared(params) if not variant.startswith('ace_')]
+    return [v for v in declared(params) if not v.startswith('ace_') or v in MAIN_ABLATIONS]
 
 def summarise(runs, metrics=None):
     rows = []
@@ -48,12 +49,12 @@ def write_main(params, results, variants=None):
     table, pairs = (summarise(runs), paired(runs))
     head = ['Grid', 'Method', 'Survival, %', 'IQM [95 %]', 'Reward', 'IQM [95 %]', 'Seeds x episodes']
     head += ['Env. steps to train', 'Topology actions an episode']
-    head += ['Simulator calls', 'DC calls', 'LLM calls', 'LLM calls in the test']
+    head += ['Simulator calls', 'DC calls', 'LLM calls', 'LLM calls in the test', 'Seconds to train']
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
             cells = _cells(table, env, variant)
-            rows.append([env, label(variant), *_scores(cells['survival'], 1), *_scores(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [_count(cells['env_steps_to_train']['mean'])] + [_count(cells['topology_actions']['mean'])] + [_count(runs.spent(env, variant, what)) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [_count(cells['llm_calls_test']['mean'])])
+            rows.append([env, label(variant), *_scores(cells['survival'], 1), *_scores(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [_count(cells['env_steps_to_train']['mean'])] + [_count(cells['topology_actions']['mean'])] + [_count(runs.spent(env, variant, what)) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [_count(cells['llm_calls_test']['mean']), _count(runs.seconds(env, variant, 'train'))])
     _write_three(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}')
     write_csv(pairs, Path(results) / 'tables' / 'paired.csv')
     return (table, pairs)
@@ -84,7 +85,7 @@ def write_numbers(runs, verdicts, results):
     numbers = {}
     for env in runs.environments:
         numbers[env] = {}
-        for variant in runs.variants:
+        for variant in runs.methods_of(env):
             numbers[env][variant] = {'survival_percent': round(float(runs.scores(env, variant, 'survival').mean()), 2), 'reward': round(float(runs.scores(env, variant, 'reward').mean()), 2), 'simulator_calls': round(runs.spent(env, variant, 'simulator_calls')), 'llm_calls': round(runs.spent(env, variant, 'llm_calls'))}
     numbers['claims'] = verdicts
     _write(Path(results) / 'numbers.json', json.dumps(numbers, indent=2) + '\n')
@@ -128,7 +129,7 @@ def _with_interval(value, low, high, digits, sign=''):
     return f'{value:{sign}.{digits}f}{ends}'
 
 def _count(value):
-    return f'{round(value):,}'
+    return f'{round(value):,}' if math.isfinite(value) else '–'
 
 def _tex(cell):
     for plain, command in (('%', '\\%'), ('_', '\\_'), ('±', '$\\pm$'), (' x ', ' $\\times$ ')):

@@ -61,6 +61,16 @@ class ActionSpace:
         prior[self.n_enum] = share
         return prior.astype(np.float32)
 
+    def log_prior_of(self, start: np.ndarray, actions: np.ndarray, share: float) -> np.ndarray:
+        if not len(actions) or not share:
+            return start.copy()
+        entries = np.bincount(np.minimum(actions, self.n_enum), minlength=self.n_enum + 1)
+        top = (1 - share) * np.exp(start[:self.n_enum + 1].astype(np.float64)) + share * entries / len(actions)
+        at_hub = self.bits_of(actions[actions >= self.n_enum])
+        ones = (at_hub.sum(0) + 0.5) / (len(at_hub) + 1)
+        bits = start[self.n_enum + 1:] + share * (np.log(ones) - np.log1p(-ones))
+        return np.concatenate([np.log(top), bits]).astype(np.float32)
+
     def read(self, legal: np.ndarray) -> Reading:
         e, h = (self.n_enum, self.n_bits)
         free = legal[:, e + 1:e + 1 + h] != 0
@@ -73,16 +83,30 @@ class ActionSpace:
         allowed[:, e] &= np.int64(1) << free.sum(1, dtype=np.int64) > subtract.sum(1)
         return Reading(allowed, free, free_code, present, subtract)
 
+class _Mean(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, top, hub, p, f):
+        f[:, -1] = hub
+        mean = torch.linalg.vecdot(p, f)
+        ctx.save_for_backward(p, f, mean)
+        return mean
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        p, f, mean = ctx.saved_tensors
+        return ((f - mean[:, None]).mul_(p).mul_(gradient[:, None]), gradient * p[:, -1], None, None)
+
 class CatalogueDistribution:
 
     def __init__(self, space: ActionSpace, logits: torch.Tensor, legal: np.ndarray) -> None:
         self.space, self._logits, self._legal = (space, logits, legal)
         self._reading = reading = space.read(legal)
-        penalty = torch.from_numpy((np.float32(1.0) - reading.allowed) * np.float32(ILLEGAL))
-        top, bits = logits.split([space.n_enum + 1, space.n_bits], dim=1)
-        top = top + penalty
-        self.log_top, self.p_top = (F.log_softmax(top, dim=1), F.softmax(top, dim=1))
-        self.p_hub = self.p_top[:, -1]
+        self._top, bits = logits.split([space.n_enum + 1, space.n_bits], dim=1)
+        allowed = torch.from_numpy(reading.allowed)
+        self.log_top = torch.where(allowed, self._top.detach(), ILLEGAL).log_softmax(1)
+        self.p_top = self.log_top.exp()
         self.has_choice = torch.from_numpy(reading.allowed[:, 1:].any(1))
         self._free = torch.from_numpy(reading.free.astype(np.float64))
         self._u = bits.double() * self._free
@@ -105,22 +129,37 @@ class CatalogueDistribution:
         possible = reading.allowed[np.arange(len(entry)), entry]
         possible &= ~at_hub | (codes & ~reading.free_code == 0) & (codes != reading.present)
         within = self._log_q0 + (self._u * torch.from_numpy(space.unpack(codes))).sum(1) - self._z.log()
-        top = self.log_top.gather(1, torch.from_numpy(entry)[:, None])[:, 0]
+        log_top = self._top.masked_fill(torch.from_numpy(~reading.allowed), ILLEGAL).log_softmax(1)
+        top = log_top.gather(1, torch.from_numpy(entry)[:, None])[:, 0]
         log_prob = top + within.to(top.dtype) * torch.from_numpy(at_hub)
         return log_prob.masked_fill(torch.from_numpy(~possible), -torch.inf)
 
-    def entropy(self) -> torch.Tensor:
+    def _hub_entropy(self) -> torch.Tensor:
         bernoulli = (self._softplus - self._u * self._p_one).sum(1)
         hub = self._z.log() + (bernoulli + (self._q_x * self._log_q_x).sum(1)) / self._z
-        return self.p_hub * hub.to(self.p_top.dtype) - (self.p_top * self.log_top).sum(1)
+        return hub.to(self.p_top.dtype)
+
+    def _low(self, values1: Values, values2: Values) -> tuple[torch.Tensor, torch.Tensor]:
+        hub = [v.top[:, -1] + (v.bits * self.bit_mean).sum(1) for v in (values1, values2)]
+        return (torch.minimum(values1.top, values2.top), torch.minimum(*hub))
+
+    def entropy(self) -> torch.Tensor:
+        return _Mean.apply(self._top, self._hub_entropy() - self.log_top[:, -1], self.p_top, -self.log_top)
 
     def expectation(self, values: Values) -> torch.Tensor:
         return self.expectation_of_min(values, values)
 
     def expectation_of_min(self, values1: Values, values2: Values) -> torch.Tensor:
-        hub = [v.top[:, -1] + (v.bits * self.bit_mean).sum(1) for v in (values1, values2)]
-        low = torch.minimum(values1.top, values2.top)
-        return (self.p_top * low).sum(1) + self.p_hub * (torch.minimum(*hub) - low[:, -1])
+        low, hub = self._low(values1, values2)
+        return _Mean.apply(self._top, hub, self.p_top, low)
+
+    def soft_value(self, values1: Values, values2: Values, alpha: float) -> tuple[torch.Tensor, torch.Tensor]:
+        (low, hub), hub_entropy = (self._low(values1, values2), self._hub_entropy())
+        with torch.no_grad():
+            entropy = self.p_top[:, -1] * hub_entropy - torch.linalg.vecdot(self.p_top, self.log_top)
+            low.sub_(self.log_top, alpha=alpha)
+        value = _Mean.apply(self._top, hub + alpha * (hub_entropy - self.log_top[:, -1]), self.p_top, low)
+        return (value, entropy)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         return sample(self.space, self._logits.detach().numpy(), self._legal, rng)
@@ -189,14 +228,13 @@ def best_hub_pattern(space: ActionSpace, u: np.ndarray, free: np.ndarray, presen
     return (code, modal_log_q - spent - np.log(max(1.0 - mass, TINY_MASS)))
 
 def mode(space: ActionSpace, logits: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    reading = space.read(legal)
-    p = _top_probabilities(logits, reading.allowed)
-    e = space.n_enum
-    actions = p[:, :e].argmax(1)
-    best = p[np.arange(len(p)), actions]
-    for row in np.flatnonzero(p[:, e] > best):
+    reading, e = (space.read(legal), space.n_enum)
+    top = np.where(reading.allowed, logits[:, :e + 1], -np.inf)
+    actions = top[:, :e].argmax(1)
+    best = top[np.arange(len(top)), actions]
+    for row in np.flatnonzero(top[:, e] > best):
         u = logits[row, e + 1:].astype(np.float64)
         code, log_p = best_hub_pattern(space, u, reading.free[row], int(reading.present[row]), reading.subtract[row])
-        if p[row, e] * np.exp(log_p) > best[row]:
+        if top[row, e] + log_p > best[row]:
             actions[row] = space.hub_id[code]
     return actions

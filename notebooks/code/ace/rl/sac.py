@@ -1,16 +1,13 @@
 from __future__ import annotations
 import copy
-import json
-from pathlib import Path
+from typing import NamedTuple
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from torch import nn
 from ace.rl.buffers import Batch
-from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values, mode, sample
-LOGIT_BOUND = 6.0
-LAYER_NORM_EPS = 1e-05
+from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values
+from ace.rl.policy import LAYER_NORM_EPS, LOGIT_BOUND, DeployedPolicy
+PRIOR_HALF = 50
 
 class Network(nn.Module):
 
@@ -24,8 +21,42 @@ class Network(nn.Module):
             self.head.weight.mul_(0.01)
             self.head.bias.zero_()
 
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(torch.relu(self.norm(self.first(x)))))
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.second(torch.relu(self.norm(self.first(x))))))
+        return self.head(self.body(x))
+
+class Bounded(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, raw, log_prior):
+        small = (raw * (2.0 / LOGIT_BOUND)).exp_().add_(1.0).reciprocal_()
+        ctx.save_for_backward(small)
+        return torch.sub(log_prior + LOGIT_BOUND, small, alpha=2.0 * LOGIT_BOUND)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return (torch.ops.aten.sigmoid_backward(gradient, ctx.saved_tensors[0]).mul_(4.0), None)
+
+class Taken(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, h, weight, bias, place, share):
+        rows = nn.functional.embedding_bag(place, weight, mode='sum', per_sample_weights=share)
+        ctx.save_for_backward(h, rows, place, share)
+        ctx.n = len(weight)
+        return (h * rows).sum(1) + (bias[place] * share).sum(1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        h, rows, place, share = ctx.saved_tensors
+        place, share = (place.flatten(), share * gradient[:, None])
+        weight = h.new_zeros(ctx.n, h.shape[1]).index_add_(0, place, (share[:, :, None] * h[:, None]).flatten(0, 1))
+        bias = h.new_zeros(ctx.n).index_add_(0, place, share.flatten())
+        return (gradient[:, None] * rows, weight, bias, None, None)
 
 class TwinCritic(nn.Module):
 
@@ -42,14 +73,22 @@ def values_of(space: ActionSpace, output: torch.Tensor) -> Values:
     return Values(state_value + top, bits)
 
 def q_of(space: ActionSpace, output: torch.Tensor, actions: np.ndarray) -> torch.Tensor:
-    coefficients = np.zeros(output.shape, np.float32)
-    coefficients[:, 0] = 1.0
-    coefficients[np.arange(len(actions)), 1 + np.minimum(actions, space.n_enum)] = 1.0
-    coefficients[:, 2 + space.n_enum:] = space.bits_of(actions)
-    return (output * torch.from_numpy(coefficients)).sum(1)
+    place, share = _places(space, actions)
+    return (output.gather(1, place) * share).sum(1)
+
+def q_taken(space: ActionSpace, head: nn.Linear, h: torch.Tensor, actions: np.ndarray) -> torch.Tensor:
+    return Taken.apply(h, head.weight, head.bias, *_places(space, actions))
+
+def _places(space: ActionSpace, actions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    place = np.zeros((len(actions), 2 + space.n_bits), np.int64)
+    place[:, 1] = 1 + np.minimum(actions, space.n_enum)
+    place[:, 2:] = 2 + space.n_enum + np.arange(space.n_bits)
+    share = np.ones(place.shape, np.float32)
+    share[:, 2:] = space.bits_of(actions)
+    return (torch.from_numpy(place), torch.from_numpy(share))
 
 def soft_target(dist_next: CatalogueDistribution, target1: Values, target2: Values, reward, discount, alpha: float):
-    return reward + discount * (dist_next.expectation_of_min(target1, target2) + alpha * dist_next.entropy())
+    return reward + discount * dist_next.soft_value(target1, target2, alpha)[0]
 
 def critic_loss(q1: torch.Tensor, q2: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, dict]:
     loss = 0.5 * ((q1 - target).square() + (q2 - target).square()).mean()
@@ -57,59 +96,29 @@ def critic_loss(q1: torch.Tensor, q2: torch.Tensor, target: torch.Tensor) -> tup
     return (loss, {'q_mean': q.mean(), 'q_std': q.std(correction=0)})
 
 def policy_loss(dist: CatalogueDistribution, values1: Values, values2: Values, alpha: float, bc: float, batch: Batch) -> tuple[torch.Tensor, dict]:
-    entropy = dist.entropy()
+    value, entropy = dist.soft_value(values1, values2, alpha)
     choice = dist.has_choice.to(entropy.dtype)
-    per_state = -alpha * entropy - dist.expectation_of_min(values1, values2)
-    loss = (per_state * choice).sum() / choice.sum().clamp_min(1.0)
+    loss = -(value * choice).sum() / choice.sum().clamp_min(1.0)
     if bc > 0.0 and batch.is_llm.any():
         is_llm = torch.from_numpy(batch.is_llm)
         nll = -dist.log_prob(batch.action).masked_fill(is_llm == 0, 0.0)
         loss = loss + bc * (torch.from_numpy(batch.weight) * nll).sum() / is_llm.sum()
-    return (loss, {'entropy': entropy.detach()})
+    return (loss, {'entropy': entropy})
+
+class Pull(NamedTuple):
+    x: np.ndarray
+    legal: np.ndarray
+    action: np.ndarray
+    weight: float
+
+def pull_loss(dist: CatalogueDistribution, pull: Pull) -> torch.Tensor:
+    return -pull.weight * dist.log_prob(pull.action).mean()
 
 def temperature_loss(log_alpha, entropy, has_choice, target_entropy: float) -> tuple[torch.Tensor, dict]:
     choice = has_choice.to(entropy.dtype)
     gap = ((entropy - target_entropy) * choice).sum() / choice.sum().clamp_min(1.0)
     mean_entropy = (entropy * choice).sum() / choice.sum().clamp_min(1.0)
     return (log_alpha * gap, {'entropy': mean_entropy})
-
-class DeployedPolicy:
-
-    def __init__(self, space: ActionSpace, weights: dict[str, np.ndarray]) -> None:
-        self.space, self.weights = (space, weights)
-
-    def logits(self, x: np.ndarray) -> np.ndarray:
-        w = self.weights
-        h = w['first.weight'] @ x + w['first.bias']
-        h = h - h.mean()
-        h = h / np.sqrt(h @ h / h.size + np.float32(LAYER_NORM_EPS)) * w['norm.weight'] + w['norm.bias']
-        h = np.maximum(w['second.weight'] @ np.maximum(h, 0.0) + w['second.bias'], 0.0)
-        raw = w['head.weight'] @ h + w['head.bias']
-        return np.float32(LOGIT_BOUND) * np.tanh(raw / np.float32(LOGIT_BOUND)) + w['log_prior']
-
-    def act(self, x: np.ndarray, legal: np.ndarray, rng: np.random.Generator | None) -> int:
-        logits, legal = (self.logits(np.asarray(x, np.float32))[None], np.asarray(legal)[None])
-        chosen = mode(self.space, logits, legal) if rng is None else sample(self.space, logits, legal, rng)
-        return int(chosen[0])
-
-    def save(self, path: Path) -> None:
-        space = self.space
-        card = {'n_features': self.weights['first.weight'].shape[1], 'n_enum': space.n_enum, 'hub_bits': space.n_bits}
-        card['n_actions'] = space.n_actions
-        tensors = {k: np.ascontiguousarray(v) for k, v in self.weights.items()}
-        save_file(tensors, str(path), metadata={'policy': json.dumps(card, sort_keys=True)})
-
-def load_policy(path: Path, catalogue) -> DeployedPolicy:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f'no trained policy at {path}')
-    space = ActionSpace(catalogue)
-    with safe_open(str(path), framework='numpy') as file:
-        card = json.loads((file.metadata() or {}).get('policy', '{}'))
-        weights = {name: file.get_tensor(name) for name in file.keys()}
-    for key, ours in {'n_enum': space.n_enum, 'hub_bits': space.n_bits, 'n_actions': space.n_actions}.items():
-        if card.get(key) != ours:
-            raise ValueError(f'policy {path} is for another catalogue: {key} is {card.get(key)} there and {ours} here')
-    return DeployedPolicy(space, weights)
 
 class SAC:
 
@@ -129,13 +138,17 @@ class SAC:
         self.deployed = DeployedPolicy(self.space, weights | {'log_prior': self.log_prior.numpy()})
 
     def distribution(self, x: torch.Tensor, legal: np.ndarray) -> CatalogueDistribution:
-        logits = LOGIT_BOUND * torch.tanh(self.policy(x) / LOGIT_BOUND) + self.log_prior
-        return CatalogueDistribution(self.space, logits, legal)
+        return CatalogueDistribution(self.space, Bounded.apply(self.policy(x), self.log_prior), legal)
 
     def act(self, x: np.ndarray, legal: np.ndarray, greedy: bool) -> int:
         return self.deployed.act(x, legal, None if greedy else self.rng)
 
-    def update(self, batch: Batch) -> dict[str, float]:
+    def follow(self, actions: np.ndarray) -> None:
+        share = self.settings.prior_llm * len(actions) / (len(actions) + PRIOR_HALF)
+        start = self.space.log_prior(self.settings.prior_do_nothing)
+        self.log_prior.copy_(torch.from_numpy(self.space.log_prior_of(start, np.asarray(actions, np.int64), share)))
+
+    def update(self, batch: Batch, pull: Pull | None=None) -> dict[str, float]:
         s = self.settings
         x, x_next = (torch.from_numpy(batch.x), torch.from_numpy(batch.x_next))
         alpha = float(self.log_alpha.detach().exp())
@@ -143,23 +156,36 @@ class SAC:
             reward, discount = (torch.from_numpy(batch.reward), torch.from_numpy(batch.discount))
             future = [values_of(self.space, o) for o in self.target(x_next)]
             y = soft_target(self.distribution(x_next, batch.legal_next), *future, reward, discount, alpha)
-        outputs = self.critic(x)
-        fixed = [values_of(self.space, o.detach()) for o in outputs]
+        critics = [(critic.head, critic.body(x)) for critic in (self.critic.one, self.critic.two)]
+        with torch.no_grad():
+            fixed = [values_of(self.space, head(h)) for head, h in critics]
         dist = self.distribution(x, batch.legal)
-        loss_critic, q_info = critic_loss(*(q_of(self.space, o, batch.action) for o in outputs), y)
+        taken = (q_taken(self.space, head, h, batch.action) for head, h in critics)
+        loss_critic, q_info = critic_loss(*taken, y)
         loss_policy, info = policy_loss(dist, *fixed, alpha, s.bc, batch)
+        if pull is not None:
+            loss_policy = loss_policy + pull_loss(self.distribution(torch.from_numpy(pull.x), pull.legal), pull)
         loss_alpha, entropy_info = temperature_loss(self.log_alpha, info['entropy'], dist.has_choice, s.target_entropy)
         losses = {'loss_critic': loss_critic, 'loss_policy': loss_policy, 'loss_alpha': loss_alpha}
         out = {k: float(v.detach()) for k, v in (losses | q_info | entropy_info).items()} | {'alpha': alpha}
         self._require_finite({k: out[k] for k in losses})
         self.optimiser.zero_grad()
         (loss_critic + loss_policy + loss_alpha).backward()
-        norms = {f'gradient of the {name}': float(nn.utils.clip_grad_norm_(module.parameters(), s.grad_clip, foreach=True)) for name, module in (('policy', self.policy), ('critics', self.critic))}
-        self._require_finite(norms)
+        self._clip_gradients()
         self.optimiser.step()
         torch._foreach_lerp_(list(self.target.parameters()), list(self.critic.parameters()), s.tau_target)
         self.updates += 1
         return out
+
+    def _clip_gradients(self) -> None:
+        norms = {}
+        for name, module in (('policy', self.policy), ('critics', self.critic)):
+            gradients = [p.grad for p in module.parameters()]
+            norm = nn.utils.get_total_norm(gradients, foreach=True)
+            norms[f'gradient of the {name}'] = float(norm)
+            if norm > self.settings.grad_clip:
+                nn.utils.clip_grads_with_norm_(module.parameters(), self.settings.grad_clip, norm, foreach=True)
+        self._require_finite(norms)
 
     def _require_finite(self, numbers: dict[str, float]) -> None:
         bad = [f'{name} = {value}' for name, value in numbers.items() if not np.isfinite(value)]
@@ -173,16 +199,14 @@ class SAC:
         return torch.minimum(*(q_of(self.space, o.expand(len(ids), -1), ids) for o in outputs)).numpy()
 
     def state_dict(self) -> dict:
-        return copy.deepcopy({'policy': self.policy.state_dict(), 'critic': self.critic.state_dict(), 'target': self.target.state_dict(), 'log_alpha': self.log_alpha.detach(), 'optimiser': self.optimiser.state_dict(), 'rng': self.rng.bit_generator.state, 'updates': self.updates})
+        return copy.deepcopy({'policy': self.policy.state_dict(), 'critic': self.critic.state_dict(), 'target': self.target.state_dict(), 'log_alpha': self.log_alpha.detach(), 'log_prior': self.log_prior, 'optimiser': self.optimiser.state_dict(), 'rng': self.rng.bit_generator.state, 'updates': self.updates})
 
     def load_state_dict(self, state: dict) -> None:
         for name in ('policy', 'critic', 'target'):
             getattr(self, name).load_state_dict(state[name])
         with torch.no_grad():
             self.log_alpha.copy_(state['log_alpha'])
+            self.log_prior.copy_(state['log_prior'])
         self.optimiser.load_state_dict(copy.deepcopy(state['optimiser']))
         self.rng.bit_generator.state = state['rng']
         self.updates = state['updates']
-
-    def save_policy(self, path: Path) -> None:
-        self.deployed.save(path)

@@ -1,0 +1,64 @@
+"""The trained policy alone, in numpy: what acts at deployment ("act once")."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from ace.rl.distribution import ActionSpace, mode, sample
+
+LOGIT_BOUND = 6.0
+"""Logits are bounded by 6 tanh(l / 6): unbounded, the entropy collapses."""
+LAYER_NORM_EPS = 1e-5
+
+
+class DeployedPolicy:
+    """The policy network of `ace.rl.sac`, the forward pass only.
+
+    weights: named as in `Network`, and log_prior.
+    """
+
+    def __init__(self, space: ActionSpace, weights: dict[str, np.ndarray]) -> None:
+        self.space, self.weights = space, weights
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """x: (F,) float32 -> (E+1+H,) float32."""
+        w = self.weights
+        h = w["first.weight"] @ x + w["first.bias"]
+        h = h - h.mean()
+        h = h / np.sqrt((h @ h) / h.size + np.float32(LAYER_NORM_EPS)) * w["norm.weight"] + w["norm.bias"]
+        h = np.maximum(w["second.weight"] @ np.maximum(h, 0.0) + w["second.bias"], 0.0)
+        raw = w["head.weight"] @ h + w["head.bias"]
+        return np.float32(LOGIT_BOUND) * np.tanh(raw / np.float32(LOGIT_BOUND)) + w["log_prior"]
+
+    def act(self, x: np.ndarray, legal: np.ndarray, rng: np.random.Generator | None) -> int:
+        """x: (F,), legal: (L,) -> action id: sampled with `rng`, or the most probable one without."""
+        logits, legal = self.logits(np.asarray(x, np.float32))[None], np.asarray(legal)[None]
+        chosen = mode(self.space, logits, legal) if rng is None else sample(self.space, logits, legal, rng)
+        return int(chosen[0])
+
+    def save(self, path: Path) -> None:
+        """safetensors; the metadata is one JSON string, because several keys would be written in no fixed order."""
+        space = self.space
+        card = {"n_features": self.weights["first.weight"].shape[1], "n_enum": space.n_enum, "hub_bits": space.n_bits}
+        card["n_actions"] = space.n_actions
+        tensors = {k: np.ascontiguousarray(v) for k, v in self.weights.items()}
+        save_file(tensors, str(path), metadata={"policy": json.dumps(card, sort_keys=True)})
+
+
+def load_policy(path: Path, catalogue) -> DeployedPolicy:
+    """Raises FileNotFoundError without a file, ValueError if it was trained on another catalogue; one line each."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no trained policy at {path}")
+    space = ActionSpace(catalogue)
+    with safe_open(str(path), framework="numpy") as file:
+        card = json.loads((file.metadata() or {}).get("policy", "{}"))
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    for key, ours in {"n_enum": space.n_enum, "hub_bits": space.n_bits, "n_actions": space.n_actions}.items():
+        if card.get(key) != ours:
+            raise ValueError(f"policy {path} is for another catalogue: {key} is {card.get(key)} there and {ours} here")
+    return DeployedPolicy(space, weights)

@@ -1,0 +1,100 @@
+import copy
+from dataclasses import replace
+import numpy as np
+from ace.grid.environment import World
+from ace.grid.fastworld import FastWorld
+from ace.grid.whatif import WhatIf
+from ace.llm.clients import LocalClient, Recorder
+from ace.llm.embedded import lora_round
+from ace.llm.heldout import heldout_states, mixed_episodes, one_proposal
+from ace.llm.roles import BadCase, PolicyActor
+from ace.llm.stats import mean_interval
+FACTORS = (0.85, 1.1)
+ROUNDS = 3
+PER_ROUND = 3
+AT_ONCE, PATIENCE = (32, 4)
+TRIED, LASTS = (3, 48)
+
+class ShiftedWorld(FastWorld):
+
+    def __init__(self, world, factors, line=None):
+        world.env.set_thermal_limit(world.env.get_thermal_limit() * factors)
+        super().__init__(world, attack_rng=np.random.default_rng(0))
+        self.line = line
+
+    def _first_state(self, seed):
+        state, line = (super()._first_state(seed), self.line)
+        if line is None:
+            return state
+        topo, status, cooldown = (a.copy() for a in (state.topo, state.line_status, state.cooldown_line))
+        topo[[self.catalogue.line_or_pos[line], self.catalogue.line_ex_pos[line]]] = -1
+        status[line], cooldown[line] = (False, self.spec.horizon + 2)
+        before = replace(state, t=-1, topo=topo, line_status=status, cooldown_line=cooldown)
+        state = self._engine.advance(before, 0, *self._injections(0), ahead=self._forecast(0)).next_state
+        state.overflow = np.zeros_like(state.overflow)
+        return state
+
+def shifted_world(params, environment, visits, seed):
+    world = World(params.environment(environment), params.scenarios, params.base.operator)
+    factors = np.random.default_rng([seed, 8]).uniform(*FACTORS, size=world.catalogue.n_line)
+    shifted = ShiftedWorld(world, factors)
+    loading = np.mean([visit.state.rho for visit in visits], axis=0)
+    lasted = {}
+    for line in np.argsort(-loading, kind='stable').tolist():
+        shifted.line = line
+        lasted[line] = min((_lasts(shifted, index) for index in range(min(TRIED, len(world.sets['train'])))))
+        if lasted[line] >= LASTS:
+            break
+    shifted.line = max(lasted, key=lasted.get)
+    return shifted
+
+def _lasts(world, index):
+    step = world.reset('train', index)
+    while not step.over and world.t < LASTS:
+        step = world.step(0)
+    return min(world.t, LASTS)
+
+def lora_under_shift(params, environment, corpus, textmap, client):
+    settings, run, n = (params.language_model, params.base, params.language_model.heldout_states)
+    world = shifted_world(params, environment, corpus.visits, settings.seed)
+    whatif = WhatIf(world)
+    states, _ = heldout_states(world, whatif, corpus.actions, settings.shortlist, run.refine.margin, n, settings.seed)
+    own = LocalClient(copy.deepcopy(client.model), client.tokenizer, client.settings, client.name)
+    before = one_proposal(own, textmap, whatif, states, run.refine, settings.seed)
+    refinements = _rounds(own, world, whatif, corpus.actions, textmap, params, max(1, n // PER_ROUND))
+    after = one_proposal(own, textmap, whatif, states, run.refine, settings.seed)
+    difference = np.subtract(after, before, dtype=float)
+    columns = {('model_before_lora', 'one_proposal'): before, ('model_after_lora', 'one_proposal'): after, ('model_after_lora', 'lora_gain'): difference}
+    rows = [{'proposer': proposer, 'metric': metric, **mean_interval(values, settings.seed), 'n_states': len(states)} for (proposer, metric), values in columns.items()]
+    facts = {'factors': list(FACTORS), 'line_out': textmap.line[world.line], 'refinements': refinements, 'simulator_calls': whatif.ac_calls, 'dc_calls': whatif.dc_calls, 'env_steps': world.env_steps, 'llm_calls': own.calls}
+    return (rows, facts)
+
+def _rounds(client, world, whatif, actions, textmap, params, wanted):
+    run, seed = (params.base, params.language_model.seed)
+    states = _training_states(world, whatif, actions, seed)
+    actor, rng = (PolicyActor(Recorder(client), textmap, whatif, run.refine), np.random.default_rng([seed, 9]))
+    answers, gains, counts = ([], [], [])
+    for number in range(1, ROUNDS + 1):
+        had, tried = (len(answers), 0)
+        while len(answers) < had + wanted and tried < PATIENCE * wanted:
+            cases = [BadCase(i, state, 0, 0.0) for i, state in zip(range(AT_ONCE), states, strict=False)]
+            if not cases:
+                break
+            tried += len(cases)
+            for found in actor.refine(cases, int(rng.integers(2 ** 31))):
+                if found is not None and found.improved:
+                    answers.append((found.prompt, found.reply))
+                    gains.append(found.reward - found.r_original)
+        counts.append(len(answers) - had)
+        if not answers:
+            break
+        weights = np.exp((np.array(gains) - max(gains)) / run.buffers.tau)
+        drawn = rng.choice(len(answers), run.finetune.samples, p=weights / weights.sum())
+        samples = [answers[i] for i in drawn]
+        client.model = lora_round(client.model, client.tokenizer, samples, run.finetune, 1000 * seed + number)
+    return counts
+
+def _training_states(world, whatif, actions, seed):
+    rng = np.random.default_rng([seed, 10])
+    for episode in mixed_episodes(world, whatif, actions, 'train', seed):
+        yield from (visit.state for visit in episode if rng.random() < 0.5)

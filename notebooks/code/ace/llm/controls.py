@@ -1,0 +1,59 @@
+from collections import Counter
+import numpy as np
+from ace.llm.roles import Refinement
+
+class ControlActor:
+    recorder = None
+
+    def __init__(self, propose, catalogue, whatif, settings):
+        self.propose, self.catalogue, self.whatif, self.settings = (propose, catalogue, whatif, settings)
+        self.counts = Counter()
+
+    def refine(self, cases, seed):
+        rng = np.random.default_rng(seed)
+        return [self._refine(case, rng) for case in cases]
+
+    def _refine(self, case, rng):
+        original = self.whatif.simulate(case.state, case.action).reward
+        legal = self.catalogue.legality(case.state.topo, case.state.cooldown_sub, True)
+        tried, best = ([], None)
+        for action in self.propose(case.state, legal, rng):
+            if action == case.action:
+                continue
+            if len(tried) == self.settings.rounds or (best and best[1].reward > original + self.settings.margin):
+                break
+            result = self.whatif.simulate(case.state, action)
+            tried.append((action, result.reward))
+            if best is None or result.reward > best[1].reward:
+                best = (action, result)
+        self.counts['proposals'] += len(tried)
+        self.counts['validated'] += len(tried)
+        if best is None:
+            return None
+        action, result = best
+        improved = result.reward > original + self.settings.margin
+        self.counts['improved'] += improved
+        return Refinement(case.uid, action, result.reward, original, improved, result.next_state, result.done, len(tried), tried, '', '')
+
+    def state_dict(self):
+        return {'counts': dict(self.counts)}
+
+    def load_state_dict(self, state):
+        self.counts = Counter(state['counts'])
+
+def control(name, world, whatif, settings, shortlist, ranking):
+    catalogue = world.catalogue
+
+    def expert(state, legal, rng):
+        return whatif.best(state, legal, shortlist)[0].tolist()
+
+    def random(state, legal, rng):
+        ids = catalogue.legal_ids(legal)
+        subs = np.unique(catalogue.sub[ids])
+        drawn = rng.permutation(subs)[:settings.rounds + 1]
+        return [int(rng.choice(ids[catalogue.sub[ids] == sub])) for sub in drawn]
+
+    def frequency(state, legal, rng):
+        return [int(action) for action in ranking if catalogue.is_legal(legal, int(action))]
+    propose = {'expert': expert, 'random': random, 'frequency': frequency}[name]
+    return ControlActor(propose, catalogue, whatif, settings)

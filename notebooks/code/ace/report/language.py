@@ -1,0 +1,42 @@
+from pathlib import Path
+import pandas as pd
+from ace.report import stats
+from ace.report.runs import ReportError, declared, read
+from ace.report.tables import _with_interval, _write, markdown, write_csv
+COLUMNS = ['grid', 'proposer', 'metric', 'value', 'ci_low', 'ci_high', 'n_states']
+ALONE, REFERENCE = ('llm_only', 'reconnect')
+NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. lora_gain: paired difference of one_proposal after and before LoRA rounds under a shift; also tried, on validation scenarios, without a gain: a learning rate of 1e-3 for three rounds, 400 samples drawn evenly at rank 16, first-round prompts only (-3 to -6 points). alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+
+def rates(params, results):
+    tables = []
+    for env in params.grid.environments:
+        path = Path(results) / 'language_model' / env / 'rates.csv'
+        if not path.is_file():
+            raise ReportError(f'no results/language_model/{env}/rates.csv: run `dvc repro language_model@{env}`')
+        table = pd.read_csv(path)
+        if list(table.columns) != COLUMNS:
+            raise ReportError(f'results/language_model/{env}/rates.csv is old: run `dvc repro language_model@{env}`')
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+def alone(params, results):
+    if not {ALONE, REFERENCE} <= set(declared(params)):
+        return []
+    runs = read(params, results, [ALONE, REFERENCE])
+    rows = []
+    for env in runs.environments:
+        ours, reference = (runs.scores(env, variant, 'survival') for variant in (ALONE, REFERENCE))
+        rows.append([env, 'model', 'alone_minus_do_nothing', *stats.paired_difference(ours, reference), ours.shape[1]])
+    return rows
+
+def write_language_model(params, results):
+    table = rates(params, results)
+    more = alone(params, results)
+    if more:
+        table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
+    folder = Path(results) / 'tables'
+    write_csv(table, folder / 'language_model.csv')
+    rows = [[row.grid, row.proposer, row.metric, _with_interval(row.value, row.ci_low, row.ci_high, 3), str(row.n_states)] for row in table.itertuples()]
+    text = markdown(['Grid', 'Proposer', 'Metric', 'Value [95 %]', 'n'], rows)
+    _write(folder / 'language_model.md', f'# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n')
+    return table
