@@ -538,6 +538,7 @@ def test_every_notebook_has_its_code_stage():
 NOT_OF_THIS_KIND = {
     "baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl", "ace.llm"},
     "train": {"ace.baselines"},
+    "ablation": {"ace.baselines"},
     "lm_baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl"},
 }
 
