@@ -147,6 +147,8 @@ CLAIMS = [
         "of the paper's ratio of 6.1.",
         "ratio of counts",
         partial(measure.ratio, above="ace_rbar_pos", below="ace_rbar_neg", metric="refinements", size=3.07),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C11",
@@ -157,6 +159,8 @@ CLAIMS = [
         "ace's, has an interval above 0; size: at least 3 %. Survival is our reading.",
         "% of ACE's survival",
         partial(measure.loss, full="ace", without=["ace_rbar_pos", "ace_rbar_neg"], metric="survival", size=3.0),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C12",
@@ -167,6 +171,8 @@ CLAIMS = [
         "87 %.",
         "pts of survival",
         partial(measure.gain_to_level, full="ace", without="ace_no_finetune", metric="survival", level=(67.0, 87.0)),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C13",
@@ -183,6 +189,8 @@ CLAIMS = [
             metric="survival",
             size=2.0,
         ),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C14",
@@ -198,6 +206,8 @@ CLAIMS = [
             narrow=["ace_half_query_high", "ace_half_query_low"],
             metric="survival",
         ),
+        "23_figure_generalisation",
+        "figure_generalisation",
     ),
 ]
 
@@ -279,6 +289,8 @@ def main(arguments=None):
         ("claims.md", "the claims with criteria and evidence"),
         ("tables/main.md", "all methods with intervals and budgets"),
         ("tables/ablation_roles.md", "with and without f_LLM and g_LLM"),
+        ("tables/ablations.md", "ACE taken apart"),
+        ("tables/open_questions.md", "the open questions, each with an answer"),
         ("figures/learning_curves.png", "learning curves"),
         ("notebooks/", "the executed notebooks"),
     ):
