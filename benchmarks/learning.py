@@ -28,6 +28,7 @@ EPISODES = 6
 UPDATES = 60
 DECISIONS = 1500
 SB3_STEPS = 2000
+SB3_START = 200
 SB3_ACTIONS = 300
 
 
@@ -188,8 +189,13 @@ def _training(world, settings):
     sb3 = _sb3(world) if importlib.util.find_spec("stable_baselines3") else {}
     for name, theirs in sb3.items():
         row = "train_vs_sb3_dqn" if name == "DQN" else f"train_vs_sb3_{name.lower()}"
-        reference = f"Stable-Baselines3 {name}, {SB3_ACTIONS} actions"
+        reference = f"Stable-Baselines3 {name} on Grid2Op, {SB3_ACTIONS} actions"
         yield _row(row, ours, "env steps per CPU s", reference, theirs, ours / theirs, loop.count["env_steps"])
+    if "DQN" in sb3:
+        # its settings below: one update a step once learning has started
+        updates, theirs = loop.count["updates"] / seconds, sb3["DQN"] * (1 - SB3_START / SB3_STEPS)
+        reference = f"Stable-Baselines3 DQN, {SB3_ACTIONS} actions, batch 64"
+        yield _row("updates_vs_sb3_dqn", updates, "updates per CPU s", reference, theirs, updates / theirs, 1)
     minutes = seconds / loop.count["decisions"] * 40_000 / 60
     yield _row(
         "run_40k_min", minutes, f"min, from {DECISIONS} decisions", "bar", 15, minutes / 15, loop.count["decisions"]
@@ -216,7 +222,7 @@ def _sb3(world):
         world.env.observation_space, attr_to_keep=["rho", "topo_vect", "load_p", "gen_p"]
     )
     for name, model in (
-        ("DQN", DQN("MlpPolicy", gym, learning_starts=200, train_freq=1, batch_size=64, seed=0, device="cpu")),
+        ("DQN", DQN("MlpPolicy", gym, learning_starts=SB3_START, train_freq=1, batch_size=64, seed=0, device="cpu")),
         ("PPO", PPO("MlpPolicy", gym, n_steps=256, batch_size=64, seed=0, device="cpu")),
     ):
         start = time.process_time()

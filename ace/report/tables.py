@@ -143,7 +143,9 @@ def write_main(params, results, variants=None):
 def write_roles(params, results, variants=None):
     """Roles of f_LLM and g_LLM: writes tables/ablation_roles.{csv,md,tex}. Returns the table.
 
-    The CSV has COLUMNS and difference, difference_low, difference_high: variant - ace on identical episodes.
+    The CSV has COLUMNS; difference, difference_low, difference_high: variant - ace on identical episodes; and of the
+    deployed checkpoints the mean number of decisions, checkpoint_decisions, and the number of seeds in which g_LLM had
+    adjusted a reward before it, seeds_shaped: it starts late, and the best checkpoint may be an early one.
     """
     runs = read(params, results, variants or [variant for variant in ROLES if variant in declared(params)])
     table = summarise(runs, HEADLINE)
@@ -152,8 +154,12 @@ def write_roles(params, results, variants=None):
     )
     differences = ["difference", "difference_low", "difference_high"]
     table = table.merge(pairs[["env", "variant", "metric", *differences]], how="left", on=["env", "variant", "metric"])
+    deployed = [[env, v, *_deployed(runs.of(env, v))] for env in runs.environments for v in runs.variants]
+    checkpoints = ["checkpoint_decisions", "seeds_shaped"]
+    table = table.merge(pd.DataFrame(deployed, columns=["env", "variant", *checkpoints]), on=["env", "variant"])
     head = ["Grid", "Variant", "f_LLM", "g_LLM", "Survival, %", "IQM [95 %]", "minus ACE [95 %]"]
     head += ["Reward", "IQM [95 %]", "minus ACE [95 %]", "Seeds x episodes", "Simulator calls", "LLM calls"]
+    head += ["Decisions before the checkpoint", "Seeds with adjustments before it"]
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
@@ -164,9 +170,21 @@ def write_roles(params, results, variants=None):
                 row.append(_with_interval(*(cells[metric][name] for name in differences), 1, sign="+"))
             survival = cells["survival"]
             row += [f"{survival.n_seeds} x {survival.n_episodes}"]
-            rows.append([*row, _count(survival.simulator_calls), _count(survival.llm_calls)])
+            row += [_count(survival.simulator_calls), _count(survival.llm_calls)]
+            rows.append([*row, _count(survival.checkpoint_decisions), f"{survival.seeds_shaped} of {survival.n_seeds}"])
     _write_three(results, "ablation_roles", table, head, rows, f"Roles of the language model, scale {params.scale}")
     return table
+
+
+def _deployed(seeds):
+    """Mean number of decisions before the deployed checkpoints, and in how many seeds a reward was adjusted before it."""
+    best = []
+    for run in seeds:
+        if run.training is not None:
+            ranked = run.training.sort_values(["survival", "reward_mean"], ascending=False, kind="stable")
+            best.append(ranked.iloc[0])
+    shaped = [row for row in best if row.get("shaped", 0) > 0]
+    return (float(np.mean([row["decisions"] for row in best])) if best else math.nan), len(shaped)
 
 
 def write_numbers(runs, verdicts, results):
