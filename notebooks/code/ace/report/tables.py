@@ -47,6 +47,9 @@ def paired(runs, references=REFERENCES, metrics=HEADLINE):
 def write_main(params, results, variants=None):
     runs = read(params, results, variants or main_methods(params))
     table, pairs = (summarise(runs), paired(runs))
+    methods = list(zip(table['env'], table['variant'], strict=True))
+    table['dc_calls'] = [round(runs.spent(*method, 'dc_calls')) for method in methods]
+    table['train_s'] = [runs.seconds(*method, 'train') for method in methods]
     head = ['Grid', 'Method', 'Survival, %', 'IQM [95 %]', 'Reward', 'IQM [95 %]', 'Seeds x episodes']
     head += ['Env. steps to train', 'Topology actions an episode']
     head += ['Simulator calls', 'DC calls', 'LLM calls', 'LLM calls in the test', 'Seconds to train']
