@@ -62,7 +62,11 @@ ITEMS = (
         "Survival on validation scenarios: mean of the seeds, the band from the lowest to the highest. Methods that "
         "learn nothing are shown by their test episodes.",
     ),
-    Item("figures/main", "Main comparison, drawn", "Interquartile mean over seeds and test episodes with its 95 % interval."),
+    Item(
+        "figures/main",
+        "Main comparison, drawn",
+        "Interquartile mean over seeds and test episodes with its 95 % interval.",
+    ),
     Item("figures/reasoning", "Fig. 4: without bad-case and without multi-round reasoning"),
     Item("figures/shaping", "The size K of reward shaping"),
     Item("figures/generalisation", "Unseen scenarios and outages"),
@@ -149,7 +153,9 @@ def write(params, workspace, folded_rows=40):
         rows.append(row)
         shown.append({"item": item, "body": body, **dict(zip(COLUMNS[1:], row[1:], strict=True))})
     made_of = pd.DataFrame(rows, columns=COLUMNS).astype({"runs": "Int64", "seconds": "Int64"})
-    linked = [[f"[{part['item'].title}](#{part['item'].anchor})", *_cells(row)] for part, row in zip(shown, rows, strict=True)]
+    linked = [
+        [f"[{part['item'].title}](#{part['item'].anchor})", *_cells(row)] for part, row in zip(shown, rows, strict=True)
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -160,7 +166,9 @@ def write(params, workspace, folded_rows=40):
         params=params,
         summary=summary_line(claims),
         # the table of README's first screen, less its first line; each claim leads to its criterion
-        verdicts=_to_html(re.sub(r"^\| (C\d+) ", r"| [\1](#\1) ", readme_table(claims).partition("\n\n")[2], flags=re.M)),
+        verdicts=_to_html(
+            re.sub(r"^\| (C\d+) ", r"| [\1](#\1) ", readme_table(claims).partition("\n\n")[2], flags=re.M)
+        ),
         claims=[(claim, ours(claim)) for claim in claims.itertuples()],
         kinds={kind: [part for part in shown if part["item"].place.startswith(kind)] for kind in ("tables", "figures")},
         missing=missing,
