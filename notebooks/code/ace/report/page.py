@@ -15,7 +15,8 @@ from ace.report.show import ours, readme_table, summary_line
 from ace.report.tables import markdown, write_csv
 PICTURES = {'.svg': 'image/svg+xml', '.png': 'image/png'}
 COLUMNS = ['item', 'file', 'stage', 'notebook', 'runs', 'seconds', 'md5']
-NUMBER = re.compile('[+-]?\\d[\\d,.]*(\\s|$)')
+NUMBER = re.compile('[-+]?\\d[-+\\d.,±×x%\\[\\] ]*')
+SHORT = 28
 TEMPLATE = 'page.html'
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class _Html(mistune.HTMLRenderer):
     def table_cell(self, text, align=None, head=False):
         if head:
             return f'<th>{text}</th>\n'
-        kind = text.replace(' ', '-') if text in VERDICTS else 'number' if NUMBER.match(text) else ''
-        return f'<td class="{kind}">{text}</td>\n' if kind else f'<td>{text}</td>\n'
+        if text in VERDICTS:
+            kind = text.replace(' ', '-')
+        else:
+            kind = 'number' if NUMBER.fullmatch(text) else 'short' if len(text) <= SHORT else 'long'
+        return f'<td class="{kind}">{text}</td>\n'
 _to_html = mistune.create_markdown(renderer=_Html(), plugins=['table'])
 
 def items(results):
