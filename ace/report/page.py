@@ -51,6 +51,7 @@ ITEMS = (
     Item("tables/cost", "Table 4: what it costs"),
     Item("tables/language_model", "The language model by itself"),
     Item("tables/environments", "Environments and their action catalogues"),
+    Item("tables/outages", "Trained policies with a line out"),
     Item("tables/open_questions", "Open questions"),
     Item(
         "tables/paired",
@@ -71,6 +72,7 @@ ITEMS = (
     Item("figures/reasoning", "Fig. 4: without bad-case and without multi-round reasoning"),
     Item("figures/shaping", "The size K of reward shaping"),
     Item("figures/generalisation", "Unseen scenarios and outages"),
+    Item("figures/open_questions", "Open questions, drawn"),
     Item("figures/environments", "A grid with its loadings"),
 )
 
