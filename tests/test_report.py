@@ -273,7 +273,8 @@ def test_main_table_by_hand(params, results):
     table, _ = tables.write_main(params, results)
     header = (results / "tables/main.csv").read_text().split("\n")[0]
     assert header == (
-        "env,variant,metric,mean,std,iqm,ci_low,ci_high,n_seeds,n_episodes,simulator_calls,llm_calls,scale"
+        "env,variant,metric,mean,std,iqm,ci_low,ci_high,n_seeds,n_episodes,simulator_calls,llm_calls,scale,"
+        "dc_calls,train_s"
     )
     assert list(table["variant"].unique()) == ["do_nothing", "reconnect", "greedy", "sac", "ace", "ace_no_actor", "ace_no_critic"]
     survival = row(table, env="wcci2020", variant="ace", metric="survival")

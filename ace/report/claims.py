@@ -294,6 +294,7 @@ def main(arguments=None):
         return 1
     print("\nWhere to look next:")
     for place, what in (
+        ("report.html", "everything on one page, for a browser"),
         ("claims.md", "the claims with criteria and evidence"),
         ("tables/main.md", "all methods with intervals and budgets"),
         ("tables/ablation_roles.md", "with and without f_LLM and g_LLM"),

@@ -117,9 +117,15 @@ def paired(runs, references=REFERENCES, metrics=HEADLINE):
 
 
 def write_main(params, results, variants=None):
-    """Main comparison: writes tables/main.{csv,md,tex} and tables/paired.csv under results. Returns (table, pairs)."""
+    """Main comparison: writes tables/main.{csv,md,tex} and tables/paired.csv under results. Returns (table, pairs).
+
+    The CSV has COLUMNS and dc_calls, train_s (wall seconds of one run's training).
+    """
     runs = read(params, results, variants or main_methods(params))
     table, pairs = summarise(runs), paired(runs)
+    methods = list(zip(table["env"], table["variant"], strict=True))
+    table["dc_calls"] = [round(runs.spent(*method, "dc_calls")) for method in methods]
+    table["train_s"] = [runs.seconds(*method, "train") for method in methods]
     head = ["Grid", "Method", "Survival, %", "IQM [95 %]", "Reward", "IQM [95 %]", "Seeds x episodes"]
     head += ["Env. steps to train", "Topology actions an episode"]
     head += ["Simulator calls", "DC calls", "LLM calls", "LLM calls in the test", "Seconds to train"]
@@ -132,8 +138,8 @@ def write_main(params, results, variants=None):
                 + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"]
                 + [_count(cells["env_steps_to_train"]["mean"])]
                 + [_count(cells["topology_actions"]["mean"])]
-                + [_count(runs.spent(env, variant, what)) for what in ("simulator_calls", "dc_calls", "llm_calls")]
-                + [_count(cells["llm_calls_test"]["mean"]), _count(runs.seconds(env, variant, "train"))]
+                + [_count(cells["survival"][what]) for what in ("simulator_calls", "dc_calls", "llm_calls")]
+                + [_count(cells["llm_calls_test"]["mean"]), _count(cells["survival"]["train_s"])]
             )
     _write_three(results, "main", table, head, rows, f"Main comparison, scale {params.scale}")
     write_csv(pairs, Path(results) / "tables" / "paired.csv")

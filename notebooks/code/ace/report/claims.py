@@ -89,7 +89,7 @@ def main(arguments=None):
         print(f'claims: {error}', file=sys.stderr)
         return 1
     print('\nWhere to look next:')
-    for place, what in (('claims.md', 'the claims with criteria and evidence'), ('tables/main.md', 'all methods with intervals and budgets'), ('tables/ablation_roles.md', 'with and without f_LLM and g_LLM'), ('figures/learning_curves.png', 'learning curves'), ('notebooks/', 'the executed notebooks')):
+    for place, what in (('report.html', 'everything on one page, for a browser'), ('claims.md', 'the claims with criteria and evidence'), ('tables/main.md', 'all methods with intervals and budgets'), ('tables/ablation_roles.md', 'with and without f_LLM and g_LLM'), ('figures/learning_curves.png', 'learning curves'), ('notebooks/', 'the executed notebooks')):
         if (results / place).exists():
             print(f"  {Path(*given, 'results', place)!s:44} {what}")
     return 0
