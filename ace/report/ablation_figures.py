@@ -110,7 +110,7 @@ def _figure(params, results, name, variants, draw, metrics=("survival",), **sett
         title = f"{params.grid.ablations.environment} ({params.scale}), {_seeds(data)}"
         figure.suptitle(title, fontsize="medium")
         if missing:
-            absent = f"{NOT_RUN}: {', '.join(label(variant) for variant in missing)}"
+            absent = f"{NOT_RUN}: {'; '.join(label(variant) for variant in missing)}"
             figure.supxlabel(fill(absent, int(13 * figure.get_figwidth())), fontsize="x-small", color="#5a5a5a")
         save(figure, folder, name)
     write_csv(data, folder / f"{name}.csv")
@@ -172,10 +172,10 @@ def _draw_shaping(data):
         ),
         "survival": (SURVIVAL, "Final test\nbar: 95 % interval"),
     }
-    # beside each other, so that neither hides the other: by 3 % of K
+    # beside each other, so that neither hides the other: by 5 % of K
     for judge, look, name, shift in (
-        ("llm", LINES["ace"], "g_LLM", 0.97),
-        ("random", MORE_LINES[1], "random control", 1.03),
+        ("llm", LINES["ace"], "g_LLM", 0.95),
+        ("random", MORE_LINES[1], "random control", 1.05),
     ):
         chosen = data[(data["judge"] == judge) & (data["variant"] != NO_CRITIC)].sort_values("K", kind="stable")
         for panel, metric in zip(panels, texts, strict=True):
@@ -198,7 +198,7 @@ def _draw_shaping(data):
         panel.set_ylabel(y_label)
         panel.set_title(title, fontsize="small")
     if panels[2].get_legend_handles_labels()[0]:
-        panels[2].legend(fontsize="small", loc="lower right")
+        panels[2].legend(fontsize="small")
     return figure
 
 
@@ -224,7 +224,7 @@ def _draw_generalisation(data):
     panel.set_ylabel(SURVIVAL)
     panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
     if series:
-        panel.legend(fontsize="small", loc="lower left")
+        panel.legend(fontsize="small")
     return figure
 
 

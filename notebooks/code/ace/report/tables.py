@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 from ace.report import stats
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
-LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM', 'ace_literal': "ACE, the paper's loss alone", 'expert_sac': 'SAC + expert', 'random_refine': 'SAC + random refinement', 'frequency_refine': 'SAC + frequency refinement', 'dc_argmin': 'DC look-ahead in the set', 'llm_only': 'Language model alone', 'llm4teach': 'LLM4Teach'}
+SWEEP = ('01', '02', '04', '08')
+LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM', 'ace_literal': "ACE, the paper's loss alone", 'expert_sac': 'SAC + expert', 'random_refine': 'SAC + random refinement', 'frequency_refine': 'SAC + frequency refinement', 'dc_argmin': 'DC look-ahead in the set', 'llm_only': 'Language model alone', 'llm4teach': 'LLM4Teach', 'ace_prior': 'ACE, prior from D_LLM', 'ace_query_high': 'ACE, f_LLM often', 'ace_query_low': 'ACE, f_LLM seldom', 'ace_rbar_neg': 'ACE, lower threshold', 'ace_rbar_pos': 'ACE, higher threshold', 'ace_no_finetune': 'ACE without LoRA', 'ace_lora_1': 'ACE, LoRA seldom', 'ace_lora_3': 'ACE, LoRA often', 'ace_critic_high': 'ACE, g_LLM often', 'ace_critic_low': 'ACE, g_LLM seldom', 'ace_select_state': 'ACE, selection by state', 'ace_select_action': 'ACE, selection by action, described', 'ace_select_action_index': 'ACE, selection by action, bare index', **{f'ace_K{k}': f'ACE, K = {k[0]}.{k[1:]}' for k in SWEEP}, **{f'ace_random_K{k}': f'ACE, random shaping, K = {k[0]}.{k[1:]}' for k in SWEEP}, 'ace_no_bad_case': 'ACE without bad cases', 'ace_rounds_1': 'ACE, one round', 'ace_rounds_3': 'ACE, three rounds', 'ace_sparse': 'ACE, sparse reward', 'ace_sparse_sac': 'SAC, sparse reward', 'ace_long': 'ACE, trained longer', 'ace_long_sac': 'SAC, trained longer', 'ace_half_query_high': 'ACE on half of the scenarios, f_LLM often', 'ace_half_query_low': 'ACE on half of the scenarios, f_LLM seldom', 'ace_half_sac': 'SAC on half of the scenarios'}
 COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
 ROLES = ['ace', 'ace_no_actor', 'ace_no_critic', 'sac']
@@ -136,10 +137,10 @@ def _tex(cell):
         cell = cell.replace(plain, command)
     return cell
 
-def _write_three(results, name, table, head, rows, title):
+def _write_three(results, name, table, head, rows, title, note=NOTE):
     folder = Path(results) / 'tables'
     write_csv(table, folder / f'{name}.csv')
-    _write(folder / f'{name}.md', f'# {title}\n\n{markdown(head, rows)}\n{NOTE}\n')
+    _write(folder / f'{name}.md', f'# {title}\n\n{markdown(head, rows)}\n{note}\n')
     _write(folder / f'{name}.tex', latex(head, rows, title))
 
 def _write(path, text):
