@@ -122,10 +122,15 @@ def _seeds(data):
     return f"dots: seeds {', '.join(map(str, seeds))}" if seeds else NOT_RUN
 
 
-def _draw_points(panel, rows, places, look, name=None, offset=0.0):
-    """Means with their low and high at places (n,), in the order of the means in rows, and beside them the seeds as dots."""
+def _draw_points(panel, rows, places, look, name=None, offset=0.0, side=1):
+    """Means with their low and high at places (n,), in the order of the means in rows, and beside them the seeds as dots.
+
+    side: 1 puts the dots to the right, -1 to the left.
+    """
     colour, line, marker = look
-    aside = panel.transData + ScaledTranslation(7 / 72, 0, panel.figure.dpi_scale_trans)  # on a log axis as on others
+    aside = panel.transData + ScaledTranslation(
+        side * 7 / 72, 0, panel.figure.dpi_scale_trans
+    )  # on a log axis as on others
     means = rows[rows["seed"].isna()]
     x = np.asarray(places, float) + offset
     for place, (_, mean) in zip(x, means.iterrows(), strict=True):
@@ -173,15 +178,13 @@ def _draw_shaping(data):
         "survival": (SURVIVAL, "Final test\nbar: 95 % interval"),
     }
     # beside each other, so that neither hides the other: by 5 % of K
-    for judge, look, name, shift in (
-        ("llm", LINES["ace"], "g_LLM", 0.95),
-        ("random", MORE_LINES[1], "random control", 1.05),
-    ):
+    for judge, look, name, side in (("llm", LINES["ace"], "g_LLM", -1), ("random", MORE_LINES[1], "random control", 1)):
         chosen = data[(data["judge"] == judge) & (data["variant"] != NO_CRITIC)].sort_values("K", kind="stable")
         for panel, metric in zip(panels, texts, strict=True):
             rows = chosen[chosen["metric"] == metric]
             if len(rows):
-                _draw_points(panel, rows, shift * rows.loc[rows["seed"].isna(), "K"].to_numpy(float), look, name)
+                places = 1.05**side * rows.loc[rows["seed"].isna(), "K"].to_numpy(float)
+                _draw_points(panel, rows, places, look, name, side=side)
     ticks = sorted(set(data.loc[data["variant"] != NO_CRITIC, "K"])) or [1.0]
     for panel, (metric, (y_label, title)) in zip(panels, texts.items(), strict=True):
         level = data[(data["variant"] == NO_CRITIC) & (data["metric"] == metric) & data["seed"].isna()]
