@@ -37,7 +37,7 @@ def late_q_std(training):
 
 def decisions_to_converge(training):
     """Decisions until validation survival first reaches REACHED of its own maximum, to the next validation."""
-    reached = training["survival"] >= REACHED * training["survival"].max()
+    reached = training["survival"] >= REACHED * training["survival"].max() - 1e-9  # 90 % exactly is reached
     return float(training.loc[reached, "decisions"].iloc[0])
 
 
