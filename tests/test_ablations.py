@@ -52,35 +52,35 @@ def relevel(results, variant, seed, level):
 
 
 def test_a_difference_takes_the_seeds_that_both_have(make):
-    params, results = make({"ace_rbar_pos": 0.60})
+    params, results = make({"ace_query_high": 0.60})
     relevel(results, "ace", 2, 0.20)  # ace alone has seed 2: it must not enter the difference
     table = ablations.write_ablations(params, results)
-    found = row(table, variant="ace_rbar_pos", metric="survival")
+    found = row(table, variant="ace_query_high", metric="survival")
     assert found["difference"] == pytest.approx(-10)  # 60, 61 less 70, 71; without the pairing 60.5 less 53.7
     assert -11.1 < found["difference_low"] < found["difference_high"] < -8.9  # the ease of the episodes cancels out
     assert (found["reference"], found["reference_mean"], found["n_common_seeds"]) == ("ace", pytest.approx(70.5), 2)
-    ace = row(table, group="Bad-case threshold", variant="ace", metric="survival")
+    ace = row(table, group="f_LLM query frequency", variant="ace", metric="survival")
     assert (ace["mean"], ace["n_seeds"]) == (pytest.approx((70 + 71 + 20) / 3), 3)
     assert pd.isna(ace["difference"])
     assert "| 70.5 | -10.0 [-1" in (results / "tables/ablations.md").read_text()
 
 
 def test_variants_without_a_common_seed_are_refused(make):
-    params, results = make({"ace_rbar_pos": 0.60}, seeds=[7, 8])
-    with pytest.raises(ReportError, match=r"^ace_rbar_pos, ace have no seed in common in wcci2020: let seeds and"):
+    params, results = make({"ace_query_high": 0.60}, seeds=[7, 8])
+    with pytest.raises(ReportError, match=r"^ace_query_high, ace have no seed in common in wcci2020: let seeds and"):
         ablations.write_ablations(params, results)
 
 
 def test_what_was_not_run_is_said_and_not_in_the_csv(make):
-    params, results = make({"ace_rbar_pos": 0.60})
+    params, results = make({"ace_query_high": 0.60})
     table = ablations.write_ablations(params, results)
     text = (results / "tables/ablations.md").read_text()
-    assert "| Bad-case threshold | ACE, lower threshold | refine.threshold = -0.3 | not run |" in text
-    assert set(pd.read_csv(results / "tables/ablations.csv")["variant"]) == {"ace", "ace_rbar_pos", "ace_no_critic"}
-    assert "ace_rbar_neg" in ablations.summary(table) and "ace_rbar_pos" not in ablations.summary(table)
+    assert "| f_LLM query frequency | ACE, f_LLM seldom | refine.every = 75 | not run |" in text
+    assert set(pd.read_csv(results / "tables/ablations.csv")["variant"]) == {"ace", "ace_query_high", "ace_no_critic", "sac"}
+    assert "ace_query_low" in ablations.summary(table) and "ace_query_high" not in ablations.summary(table)
     unknown = params.model_copy(update={"variants": {}})  # the quick scale knows few of them
     ablations.write_ablations(unknown, results)
-    assert "| ACE, lower threshold | – | not run |" in (results / "tables/ablations.md").read_text()
+    assert "| ACE, f_LLM seldom | – | not run |" in (results / "tables/ablations.md").read_text()
 
 
 def test_settings_and_counts_are_those_of_the_run(make):
@@ -104,6 +104,15 @@ def test_a_group_may_have_sac_as_its_reference(make):
     params, results = make({"ace_sparse": 0.6, "ace_sparse_sac": 0.35})
     found = row(ablations.write_ablations(params, results), variant="ace_sparse", metric="survival")
     assert (found["reference"], found["difference"]) == ("ace_sparse_sac", pytest.approx(25))
+
+
+def test_thresholds_are_compared_with_every_bad_case_refined(make):
+    params, results = make({"ace_rbar_neg": 0.6, "ace_rbar_zero": 0.65})
+    found = row(ablations.write_ablations(params, results), variant="ace_rbar_neg", metric="survival")
+    assert (found["reference"], found["difference"]) == ("ace_rbar_zero", pytest.approx(-5))
+    assert found["setting"] == "refine.threshold = -0.3, refine.most = 32"
+    zero, usual = (params.settings(name).refine for name in ("ace_rbar_zero", "ace"))
+    assert (zero.threshold, zero.most == zero.minibatch, usual.most < usual.minibatch) == (usual.threshold, True, True)
 
 
 def test_every_declared_variant_of_ace_has_its_place_and_its_name(params):
@@ -169,7 +178,7 @@ def test_figures_are_the_same_bytes_twice_and_name_what_is_missing(make):
 def test_everything_is_made_without_any_ablation(make, main):
     params, results = make(main=main)
     table = ablations.write_ablations(params, results)
-    assert set(table["variant"]) == {"ace", "ace_no_critic"} & set(main)
+    assert set(table["variant"]) == {"ace", "ace_no_critic", "sac"} & set(main)
     assert "not run: ace_query_high" in ablations.summary(table)
     for draw in (ablation_figures.reasoning, ablation_figures.shaping, ablation_figures.generalisation):
         assert set(draw(params, results)["variant"]) <= set(main)

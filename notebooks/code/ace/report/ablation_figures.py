@@ -23,7 +23,7 @@ def late_q_std(training):
     return float(training.loc[late, 'q_std'].mean())
 
 def decisions_to_converge(training):
-    reached = training['survival'] >= REACHED * training['survival'].max()
+    reached = training['survival'] >= REACHED * training['survival'].max() - 1e-09
     return float(training.loc[reached, 'decisions'].iloc[0])
 TRAINING_METRICS = {'q_std': late_q_std, 'decisions_to_converge': decisions_to_converge}
 
@@ -85,9 +85,9 @@ def _seeds(data):
     seeds = sorted(set(data['seed'].dropna()))
     return f"dots: seeds {', '.join(map(str, seeds))}" if seeds else NOT_RUN
 
-def _draw_points(panel, rows, places, look, name=None, offset=0.0):
+def _draw_points(panel, rows, places, look, name=None, offset=0.0, side=1):
     colour, line, marker = look
-    aside = panel.transData + ScaledTranslation(7 / 72, 0, panel.figure.dpi_scale_trans)
+    aside = panel.transData + ScaledTranslation(side * 7 / 72, 0, panel.figure.dpi_scale_trans)
     means = rows[rows['seed'].isna()]
     x = np.asarray(places, float) + offset
     for place, (_, mean) in zip(x, means.iterrows(), strict=True):
@@ -120,12 +120,13 @@ def _draw_shaping(data):
     figure = Figure(figsize=(11.5, 4.2), layout='constrained')
     panels = figure.subplots(1, 3)
     texts = {'q_std': ('Standard deviation of Q in a batch', 'Last third of training\nbar: lowest to highest seed'), 'decisions_to_converge': ('Decisions in training', f'To {100 * REACHED:.0f} % of the best validation survival\nbar: lowest to highest seed'), 'survival': (SURVIVAL, 'Final test\nbar: 95 % interval')}
-    for judge, look, name, shift in (('llm', LINES['ace'], 'g_LLM', 0.95), ('random', MORE_LINES[1], 'random control', 1.05)):
+    for judge, look, name, side in (('llm', LINES['ace'], 'g_LLM', -1), ('random', MORE_LINES[1], 'random control', 1)):
         chosen = data[(data['judge'] == judge) & (data['variant'] != NO_CRITIC)].sort_values('K', kind='stable')
         for panel, metric in zip(panels, texts, strict=True):
             rows = chosen[chosen['metric'] == metric]
             if len(rows):
-                _draw_points(panel, rows, shift * rows.loc[rows['seed'].isna(), 'K'].to_numpy(float), look, name)
+                places = 1.05 ** side * rows.loc[rows['seed'].isna(), 'K'].to_numpy(float)
+                _draw_points(panel, rows, places, look, name, side=side)
     ticks = sorted(set(data.loc[data['variant'] != NO_CRITIC, 'K'])) or [1.0]
     for panel, (metric, (y_label, title)) in zip(panels, texts.items(), strict=True):
         level = data[(data['variant'] == NO_CRITIC) & (data['metric'] == metric) & data['seed'].isna()]
