@@ -76,7 +76,12 @@ def test_what_was_not_run_is_said_and_not_in_the_csv(make):
     table = ablations.write_ablations(params, results)
     text = (results / "tables/ablations.md").read_text()
     assert "| f_LLM query frequency | ACE, f_LLM seldom | refine.every = 75 | not run |" in text
-    assert set(pd.read_csv(results / "tables/ablations.csv")["variant"]) == {"ace", "ace_query_high", "ace_no_critic", "sac"}
+    assert set(pd.read_csv(results / "tables/ablations.csv")["variant"]) == {
+        "ace",
+        "ace_query_high",
+        "ace_no_critic",
+        "sac",
+    }
     assert "ace_query_low" in ablations.summary(table) and "ace_query_high" not in ablations.summary(table)
     unknown = params.model_copy(update={"variants": {}})  # the quick scale knows few of them
     ablations.write_ablations(unknown, results)
@@ -222,8 +227,12 @@ def test_answer_1(text, gap, lead):
 
 
 def test_answer_2_names_what_is_worse_and_what_was_not_run():
-    found = estimates("Q2", **{"five rounds - one": UP, "five rounds - three": LEVEL, "five: calls": (2026, 2000, 2100)})
-    assert found.startswith("It matters: five rounds survive longer than one, that they do longer than three is not seen")
+    found = estimates(
+        "Q2", **{"five rounds - one": UP, "five rounds - three": LEVEL, "five: calls": (2026, 2000, 2100)}
+    )
+    assert found.startswith(
+        "It matters: five rounds survive longer than one, that they do longer than three is not seen"
+    )
     assert "five 2,026" in found and "five rounds - none: not run" in found
     assert estimates("Q2", **{"five rounds - one": LEVEL}).startswith("It is not seen to matter")
 

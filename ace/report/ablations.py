@@ -80,14 +80,15 @@ HEAD += ["minus reference [95 %]", "Reward", "IQM [95 %]", "minus reference [95 
 HEAD += ["LoRA rounds (kept)", "Adjustments", "Simulator calls", "LLM calls", "Seeds x episodes"]
 NOTE = (
     "The reference of a group is ACE as in `base`; of the thresholds, the one of `base` with all bad cases of a "
-    "mini-batch refined; of the groups with another reward or length, SAC under the same condition. ± is the standard deviation of the seeds' means, IQM the interquartile mean over seeds x episodes, both "
-    "over all seeds of the row. minus reference: paired difference of the means on identical test episodes and on the "
-    "seeds that both were run with; the column before it has the reference's mean on these. Intervals: 95 % bootstrap "
-    "of seeds and episodes. With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the "
-    "differences exclude 0, see the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds "
-    "(in brackets those not rolled back), adjustments by g_LLM and calls are counted in training, means over the seeds; "
-    "the corpus of the language model, the same for all rows but SAC's, is not in them. Setting: as in the run's "
-    f"manifest. {NOT_RUN}: not in the declared grid of params.yaml."
+    "mini-batch refined; of the groups with another reward or length, SAC under the same condition. ± is the standard "
+    "deviation of the seeds' means, IQM the interquartile mean over seeds x episodes, both over all seeds of the row. "
+    "minus reference: paired difference of the means on identical test episodes and on the seeds that both were run "
+    "with; the column before it has the reference's mean on these. Intervals: 95 % bootstrap of seeds and episodes. "
+    "With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the differences exclude 0, see "
+    "the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds (in brackets those not "
+    "rolled back), adjustments of rewards and calls are counted in training, means over the seeds; the corpus of the "
+    "language model, the same for all rows that use the model, is not in them. Setting: as in the run's manifest. "
+    f"{NOT_RUN}: not in the declared grid of params.yaml."
 )
 
 
