@@ -162,6 +162,7 @@ def test_points_of_the_shaping_figure(make):
     assert found[["value", "low", "high"]].tolist() == pytest.approx([0.9, 0.4, 1.4])  # the last of three rows
     ace = row(mean, variant="ace", metric="survival")
     assert (ace["value"], ace["n_seeds"], ace["K"]) == (pytest.approx(70.5), 2, 0.4)  # of three seeds the common two
+    assert pd.isna(row(mean, variant="ace_no_critic", metric="survival")["K"])  # of a role that is off it means nothing
     seeds = data[(data["variant"] == "ace") & (data["metric"] == "survival") & data["seed"].notna()]
     assert seeds["value"].tolist() == pytest.approx([70, 71])
     written = (results / "figures/shaping.csv").read_text().split("\n")

@@ -14,4 +14,4 @@ Image(results / 'figures' / 'shaping.png', width=width)
 
 # %%
 means = drawn[drawn['seed'].isna()]
-means.pivot_table(index=['judge', 'K', 'variant'], columns='metric', values='value').round(3)
+means.pivot_table(index='variant', columns='metric', values='value', sort=False).round(3)

@@ -32,7 +32,7 @@ def points(runs, env, variants, metrics=('survival',), **settings):
     rows = []
     for variant in variants:
         of_seeds = [run for run in runs.of(env, variant) if run.seed in seeds]
-        said = [value_at(of_seeds[0].manifest['settings'], key) for key in settings.values()]
+        said = [_in_force(of_seeds[0].manifest['settings'], key) for key in settings.values()]
         for metric in metrics:
             if metric in TRAINING_METRICS:
                 if any((run.training is None for run in of_seeds)):
@@ -80,6 +80,10 @@ def _figure(params, results, name, variants, draw, metrics=('survival',), **sett
         save(figure, folder, name)
     write_csv(data, folder / f'{name}.csv')
     return data
+
+def _in_force(settings, key):
+    switch = f"{key.split('.')[0]}.enabled"
+    return None if key != switch and value_at(settings, switch) is False else value_at(settings, key)
 
 def _seeds(data):
     seeds = sorted(set(data['seed'].dropna()))
