@@ -218,7 +218,7 @@ def _draw_generalisation(data):
     refines = data["refine"].astype(bool)
     refining = data[refines]
     series = [
-        (refining[refining["every"] == every], look, f"ACE, f_LLM every {every} decisions")
+        (refining[refining["every"] == every], look, f"ACE, f_LLM every {every:g} decisions")
         for every, look in zip(sorted(set(refining["every"])), (LINES["ace"], MORE_LINES[1]), strict=False)
     ]
     series = [each for each in [*series, (data[~refines], LINES["sac"], "SAC")] if len(each[0])]

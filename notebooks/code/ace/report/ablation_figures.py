@@ -156,7 +156,7 @@ def _draw_generalisation(data):
     shares = sorted(set(data['share']), reverse=True)
     refines = data['refine'].astype(bool)
     refining = data[refines]
-    series = [(refining[refining['every'] == every], look, f'ACE, f_LLM every {every} decisions') for every, look in zip(sorted(set(refining['every'])), (LINES['ace'], MORE_LINES[1]), strict=False)]
+    series = [(refining[refining['every'] == every], look, f'ACE, f_LLM every {every:g} decisions') for every, look in zip(sorted(set(refining['every'])), (LINES['ace'], MORE_LINES[1]), strict=False)]
     series = [each for each in [*series, (data[~refines], LINES['sac'], 'SAC')] if len(each[0])]
     for number, (rows, look, name) in enumerate(series):
         rows = rows.sort_values('share', ascending=False, kind='stable')
