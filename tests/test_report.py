@@ -366,8 +366,8 @@ def test_everything_has_the_same_bytes_twice(params, results):
     first, second = write_everything(params, results), write_everything(params, results)
     names = {str(name) for name in first if (results / name).is_file()}
     assert names >= {f"tables/main.{kind}" for kind in ("csv", "md", "tex")}
-    assert names >= {f"figures/learning_curves.{kind}" for kind in ("csv", "png", "svg")}
-    assert names >= {f"figures/main.{kind}" for kind in ("csv", "png", "svg")}
+    assert names >= {f"figures/learning_curves.{kind}" for kind in ("csv", "png", "svg", "pdf")}
+    assert names >= {f"figures/main.{kind}" for kind in ("csv", "png", "svg", "pdf")}
     assert names >= {"claims.csv", "claims.md", "numbers.json", "tables/paired.csv", "tables/ablation_roles.csv"}
     assert [name for name in first if first[name] != second[name]] == []
     assert all(str(results).encode() not in content for content in first.values())
@@ -422,6 +422,7 @@ def test_drawing_changes_no_setting_and_leaves_no_date(params, results):
     assert {key: value for key, value in mpl.rcParams.items() if before[key] != value} == {}
     assert "dc:date" not in (results / "figures/learning_curves.svg").read_text()
     assert b"Software" not in (results / "figures/learning_curves.png").read_bytes()
+    assert b"Date" not in (results / "figures/learning_curves.pdf").read_bytes()
 
 
 def test_labels_are_spread():

@@ -37,7 +37,7 @@ def late_q_std(training):
 
 def decisions_to_converge(training):
     """Decisions until validation survival first reaches REACHED of its own maximum, to the next validation."""
-    reached = training["survival"] >= REACHED * training["survival"].max()
+    reached = training["survival"] >= REACHED * training["survival"].max() - 1e-9  # 90 % exactly is reached
     return float(training.loc[reached, "decisions"].iloc[0])
 
 
@@ -55,7 +55,7 @@ def points(runs, env, variants, metrics=("survival",), **settings):
     rows = []
     for variant in variants:
         of_seeds = [run for run in runs.of(env, variant) if run.seed in seeds]
-        said = [value_at(of_seeds[0].manifest["settings"], key) for key in settings.values()]
+        said = [_in_force(of_seeds[0].manifest["settings"], key) for key in settings.values()]
         for metric in metrics:
             if metric in TRAINING_METRICS:
                 if any(run.training is None for run in of_seeds):
@@ -110,11 +110,17 @@ def _figure(params, results, name, variants, draw, metrics=("survival",), **sett
         title = f"{params.grid.ablations.environment} ({params.scale}), {_seeds(data)}"
         figure.suptitle(title, fontsize="medium")
         if missing:
-            absent = f"{NOT_RUN}: {', '.join(label(variant) for variant in missing)}"
+            absent = f"{NOT_RUN}: {'; '.join(label(variant) for variant in missing)}"
             figure.supxlabel(fill(absent, int(13 * figure.get_figwidth())), fontsize="x-small", color="#5a5a5a")
         save(figure, folder, name)
     write_csv(data, folder / f"{name}.csv")
     return data
+
+
+def _in_force(settings, key):
+    """The setting at key, None where its section is switched off."""
+    switch = f"{key.split('.')[0]}.enabled"
+    return None if key != switch and value_at(settings, switch) is False else value_at(settings, key)
 
 
 def _seeds(data):
@@ -122,10 +128,15 @@ def _seeds(data):
     return f"dots: seeds {', '.join(map(str, seeds))}" if seeds else NOT_RUN
 
 
-def _draw_points(panel, rows, places, look, name=None, offset=0.0):
-    """Means with their low and high at places (n,), in the order of the means in rows, and beside them the seeds as dots."""
+def _draw_points(panel, rows, places, look, name=None, offset=0.0, side=1):
+    """Means with their low and high at places (n,), in the order of the means in rows, and beside them the seeds as dots.
+
+    side: 1 puts the dots to the right, -1 to the left.
+    """
     colour, line, marker = look
-    aside = panel.transData + ScaledTranslation(7 / 72, 0, panel.figure.dpi_scale_trans)  # on a log axis as on others
+    aside = panel.transData + ScaledTranslation(
+        side * 7 / 72, 0, panel.figure.dpi_scale_trans
+    )  # on a log axis as on others
     means = rows[rows["seed"].isna()]
     x = np.asarray(places, float) + offset
     for place, (_, mean) in zip(x, means.iterrows(), strict=True):
@@ -172,16 +183,14 @@ def _draw_shaping(data):
         ),
         "survival": (SURVIVAL, "Final test\nbar: 95 % interval"),
     }
-    # beside each other, so that neither hides the other: by 3 % of K
-    for judge, look, name, shift in (
-        ("llm", LINES["ace"], "g_LLM", 0.97),
-        ("random", MORE_LINES[1], "random control", 1.03),
-    ):
+    # beside each other, so that neither hides the other: by 5 % of K
+    for judge, look, name, side in (("llm", LINES["ace"], "g_LLM", -1), ("random", MORE_LINES[1], "random control", 1)):
         chosen = data[(data["judge"] == judge) & (data["variant"] != NO_CRITIC)].sort_values("K", kind="stable")
         for panel, metric in zip(panels, texts, strict=True):
             rows = chosen[chosen["metric"] == metric]
             if len(rows):
-                _draw_points(panel, rows, shift * rows.loc[rows["seed"].isna(), "K"].to_numpy(float), look, name)
+                places = 1.05**side * rows.loc[rows["seed"].isna(), "K"].to_numpy(float)
+                _draw_points(panel, rows, places, look, name, side=side)
     ticks = sorted(set(data.loc[data["variant"] != NO_CRITIC, "K"])) or [1.0]
     for panel, (metric, (y_label, title)) in zip(panels, texts.items(), strict=True):
         level = data[(data["variant"] == NO_CRITIC) & (data["metric"] == metric) & data["seed"].isna()]
@@ -198,7 +207,7 @@ def _draw_shaping(data):
         panel.set_ylabel(y_label)
         panel.set_title(title, fontsize="small")
     if panels[2].get_legend_handles_labels()[0]:
-        panels[2].legend(fontsize="small", loc="lower right")
+        panels[2].legend(fontsize="small")
     return figure
 
 
@@ -209,7 +218,7 @@ def _draw_generalisation(data):
     refines = data["refine"].astype(bool)
     refining = data[refines]
     series = [
-        (refining[refining["every"] == every], look, f"ACE, f_LLM every {every} decisions")
+        (refining[refining["every"] == every], look, f"ACE, f_LLM every {every:g} decisions")
         for every, look in zip(sorted(set(refining["every"])), (LINES["ace"], MORE_LINES[1]), strict=False)
     ]
     series = [each for each in [*series, (data[~refines], LINES["sac"], "SAC")] if len(each[0])]
@@ -224,7 +233,7 @@ def _draw_generalisation(data):
     panel.set_ylabel(SURVIVAL)
     panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
     if series:
-        panel.legend(fontsize="small", loc="lower left")
+        panel.legend(fontsize="small")
     return figure
 
 

@@ -34,13 +34,18 @@ class Group:
 
 GROUPS = [
     Group("f_LLM query frequency", ["ace_query_high", "ace", "ace_query_low"], ["refine.every"]),
-    Group("Bad-case threshold", ["ace_rbar_neg", "ace", "ace_rbar_pos"], ["refine.threshold"]),
+    Group(
+        "Bad-case threshold",  # of a mini-batch all bad cases are refined: else `most` would decide how many
+        ["ace_rbar_neg", "ace_rbar_zero", "ace_rbar_pos"],
+        ["refine.threshold", "refine.most"],
+        reference="ace_rbar_zero",
+    ),
     Group("LoRA rounds", ["ace_no_finetune", "ace_lora_1", "ace", "ace_lora_3"], ["finetune.every"]),
     Group("g_LLM frequency", ["ace_no_critic", "ace_critic_low", "ace", "ace_critic_high"], ["shape.every"]),
     Group(
         "Trajectory selection",
         ["ace", "ace_select_state", "ace_select_action", "ace_select_action_index"],
-        ["shape.select", "shape.describe"],
+        ["shape.select", "shape.threshold", "shape.describe"],
     ),
     Group("K, judged by g_LLM", ["ace_K01", "ace_K02", "ace", "ace_K08"], ["shape.K", "shape.judge"]),
     Group(
@@ -55,6 +60,7 @@ GROUPS = [
     ),
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac"),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac"),
+    Group("More samples without a model", ["sac", "sac_20k", "expert_sac", "expert_100k", "ace"], ["train.decisions"]),
 ]
 # of one run, from its manifest
 COUNTS = {
@@ -73,15 +79,16 @@ HEAD = ["Group", "Variant", "Setting", "Survival, %", "IQM [95 %]", "Reference o
 HEAD += ["minus reference [95 %]", "Reward", "IQM [95 %]", "minus reference [95 %]", "Refinements"]
 HEAD += ["LoRA rounds (kept)", "Adjustments", "Simulator calls", "LLM calls", "Seeds x episodes"]
 NOTE = (
-    "The reference of a group is ACE as in `base`; of the groups with another reward or length, SAC under the same "
-    "condition. ± is the standard deviation of the seeds' means, IQM the interquartile mean over seeds x episodes, both "
-    "over all seeds of the row. minus reference: paired difference of the means on identical test episodes and on the "
-    "seeds that both were run with; the column before it has the reference's mean on these. Intervals: 95 % bootstrap "
-    "of seeds and episodes. With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the "
-    "differences exclude 0, see the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds "
-    "(in brackets those not rolled back), adjustments by g_LLM and calls are counted in training, means over the seeds; "
-    "the corpus of the language model, the same for all rows but SAC's, is not in them. Setting: as in the run's "
-    f"manifest. {NOT_RUN}: not in the declared grid of params.yaml."
+    "The reference of a group is ACE as in `base`; of the thresholds, the one of `base` with all bad cases of a "
+    "mini-batch refined; of the groups with another reward or length, SAC under the same condition. ± is the standard "
+    "deviation of the seeds' means, IQM the interquartile mean over seeds x episodes, both over all seeds of the row. "
+    "minus reference: paired difference of the means on identical test episodes and on the seeds that both were run "
+    "with; the column before it has the reference's mean on these. Intervals: 95 % bootstrap of seeds and episodes. "
+    "With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the differences exclude 0, see "
+    "the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds (in brackets those not "
+    "rolled back), adjustments of rewards and calls are counted in training, means over the seeds; the corpus of the "
+    "language model, the same for all rows that use the model, is not in them. Setting: as in the run's manifest. "
+    f"{NOT_RUN}: not in the declared grid of params.yaml."
 )
 
 
@@ -115,6 +122,17 @@ def value_at(settings, key):
     """Of resolved settings the one at section.name; None where the section has no such name."""
     section, _, name = key.partition(".")
     return settings[section].get(name)
+
+
+def differences(params, results, variants, reference="ace", metric="survival"):
+    """variant - reference, a row for each that was run, as `pair` has it; empty where the reference was not run."""
+    runs, ran = available(params, results, [reference, *variants])
+    env = params.grid.ablations.environment
+    others = [variant for variant in ran if variant != reference] if reference in ran else []
+    pairs = [(label(variant), pair(runs, env, variant, reference, metric)) for variant in others]
+    rows = [[name, *found.difference, found.mean_b, found.n_seeds] for name, found in pairs]
+    columns = ["variant", f"minus {reference}", "ci_low", "ci_high", f"{reference} on these seeds", "n_seeds"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def setting(settings, keys):

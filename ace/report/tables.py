@@ -36,6 +36,7 @@ LABELS = {
     "ace_query_high": "ACE, f_LLM often",
     "ace_query_low": "ACE, f_LLM seldom",
     "ace_rbar_neg": "ACE, lower threshold",
+    "ace_rbar_zero": "ACE, same threshold, all bad cases",
     "ace_rbar_pos": "ACE, higher threshold",
     "ace_no_finetune": "ACE without LoRA",
     "ace_lora_1": "ACE, LoRA seldom",
@@ -57,6 +58,8 @@ LABELS = {
     "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
     "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
     "ace_half_sac": "SAC on half of the scenarios",
+    "sac_20k": "SAC, as many steps as ACE in all",
+    "expert_100k": "SAC + expert, trained longer",
 }
 COLUMNS = ["env", "variant", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls", "llm_calls", "scale"]
