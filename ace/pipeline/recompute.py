@@ -55,7 +55,7 @@ def read_cells(folder, root):
     from dvc.repo import Repo  # takes half a second
 
     with Repo(str(folder)) as repo:
-        stages = [(stage.addressing, stage.cmd, [out.def_path for out in stage.outs]) for stage in repo.index.stages]
+        stages = [(stage.name, stage.cmd, [out.def_path for out in stage.outs]) for stage in repo.index.stages]
     cells = {}
     for name, command, outs in stages:
         if all(out.startswith("results/") and (root / out).exists() for out in outs):
@@ -149,7 +149,7 @@ def recompute(cell, seeds, folder):
 def compare(cell, seeds, folder, root):
     """Prints committed and recomputed side by side. Returns whether all is within."""
     command = [PYTHON, "-m", "ace.report.verify", str(root), str(folder), *cell.parts(seeds)]
-    return subprocess.run(command, cwd=root, env=surroundings(ROOT)).returncode == 0
+    return subprocess.run(command, cwd=ROOT, env=surroundings(ROOT)).returncode == 0
 
 
 def verify(name="", seed="", root=ROOT):
