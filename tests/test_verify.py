@@ -350,7 +350,7 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     assert recompute.verify(root=project) == 0
     shown = capfd.readouterr().out
     assert "2 of 2 cells agree" in shown and "drawn at random; again: make verify CELL=train@a SEED=" in shown
-    assert "planned" not in shown, "nothing of it is committed"
+    assert "left out, since nothing of it is committed: planned" in shown
     assert contents(project / "results") == before
 
     table = project / "results/tables/toy.csv"
@@ -359,7 +359,7 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     shown = capfd.readouterr().out
     (line,) = [line for line in shown.splitlines() if "line 3" in line]
     assert " ".join(line.split()) == "results/tables/toy.csv, line 3, survival 0.5 0.4 exact outside"
-    assert "0 of 1 cells agree" in shown and shown.splitlines()[-1].endswith("table")
+    assert "left out" not in shown and "0 of 1 cells agree" in shown and shown.splitlines()[-1].endswith("table")
 
     manifest = project / "results/runs/toy/a/seed=1/manifest.json"
     manifest.write_text(manifest.read_text().replace('"sac"', '"sad"'))

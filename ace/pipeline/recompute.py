@@ -51,18 +51,23 @@ class Cell:
 
 
 def read_cells(folder, root):
-    """All cells of the workspace `folder` whose results are there under `root`, by name, in the order of dvc.yaml."""
+    """Stages of the workspace `folder` with results, in the order of dvc.yaml, and the names of those without any in `root`.
+
+    Returns ({name: Cell}, [name]). A stage of whose results a part is missing is a cell: the comparison will say what.
+    """
     from dvc.repo import Repo  # takes half a second
 
     with Repo(str(folder)) as repo:
         stages = [(stage.name, stage.cmd, [out.def_path for out in stage.outs]) for stage in repo.index.stages]
-    cells = {}
+    cells, without = {}, []
     for name, command, outs in stages:
-        if all(out.startswith("results/") and (root / out).exists() for out in outs):
+        if any((root / out).exists() for out in outs if out.startswith("results/")):
             of_runs = [out for out in outs if out.startswith("results/runs/")]
             found = sorted(int(path.name[5:]) for out in of_runs for path in (root / out).glob("seed=*"))
             cells[name] = Cell(name, command, outs, found)
-    return cells
+        elif any(out.startswith("results/") for out in outs):
+            without.append(name)
+    return cells, without
 
 
 def seconds(cell, seeds, root):
@@ -128,7 +133,7 @@ def bring_results(root, folder):
 def recompute(cell, seeds, folder):
     """Runs one cell in the workspace. Returns None, or in one line what went wrong."""
     for path in [folder / part for part in cell.parts(seeds)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     command = cell.command
     if cell.seeds:
         for part in cell.parts(seeds):  # noted anew: what the run took, and on which machine
@@ -156,13 +161,15 @@ def verify(name="", seed="", root=ROOT):
     """Recomputes and compares what was asked for. Returns an exit code: 0 if every number agrees."""
     check(ROOT, root / "params.yaml")
     folder = prepare(FOLDER, root / "params.yaml", root)
-    cells = read_cells(folder, root)
+    cells, without = read_cells(folder, root)
     chosen = choose(cells, root, name, seed)
     if not chosen:
         raise WorkspaceError("nothing to verify: no results are committed")
     bring_results(root, folder)
     about_s = sum(seconds(cell, seeds, root) for cell, seeds in chosen)
     print(f"verify: {len(chosen)} cells in {FOLDER}/, about {max(1, round(about_s / 60))} min; results/ is not touched")
+    if without and not name:
+        print(f"left out, since nothing of it is committed: {', '.join(without)}")
     wrong, begin_s = [], time.monotonic()
     for number, (cell, seeds) in enumerate(chosen, start=1):
         title = cell.name + (f", seed {', '.join(map(str, seeds))}" if cell.seeds else "")
