@@ -234,11 +234,11 @@ def test_the_committed_main_table_is_what_its_run_files_give_and_a_changed_numbe
 @pytest.fixture
 def cells(committed):
     named = {
-        "table_main": (["results/tables/main.csv"], []),
         "language_model@toy": (["results/language_model/toy"], []),
         "baseline@toy-fast": (["results/runs/toy/fast"], [0]),
         "baseline@toy-slow": (["results/runs/toy/a"], [0]),  # 90 s by its provenance
         "train@toy-a": (["results/runs/toy/a"], [0, 1, 2]),
+        "table_main": (["results/tables/main.csv"], []),
     }
     return {name: Cell(name, "true", outs, seeds) for name, (outs, seeds) in named.items()}
 
@@ -247,7 +247,7 @@ def test_without_a_cell_all_that_is_cheap_and_one_trained_seed_are_chosen(cells,
     drawn = []
     chosen = choose(cells, committed, draw=lambda options: drawn.append(options) or options[1])
     assert [(cell.name, seeds) for cell, seeds in chosen] == [
-        ("table_main", []),
+        ("table_main", []),  # ahead of the runs: it must not read recomputed ones, whose times are others
         ("baseline@toy-fast", [0]),
         ("train@toy-a", [1]),
     ]
@@ -268,7 +268,7 @@ def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
         (
             "train@toy-b",
             "0",
-            r"no cell 'train@toy-b' .*; did you mean train@toy-a\? there are: table_main, .*train@toy-a",
+            r"no cell 'train@toy-b' .*; did you mean train@toy-a\? there are: language_model@toy, .*table_main",
         ),
         ("train@toy-a", "7", r"train@toy-a: no seed '7'; there are: 0, 1, 2"),
         ("train@toy-a", "x", r"train@toy-a: no seed 'x'; there are: 0, 1, 2"),
@@ -375,6 +375,13 @@ def test_a_stage_that_fails_is_told_and_its_committed_copy_does_not_pass_for_rec
     assert not (project / "verify/results/tables/toy.csv").exists()
     assert recompute.verify("train@a", "0", root=project) == 1
     assert "error: its stage failed" in capfd.readouterr().out
+
+
+def test_two_at_once_are_refused(tmp_path):
+    with recompute.alone(tmp_path), pytest.raises(WorkspaceError, match="another one is at work"):
+        recompute.alone(tmp_path).__enter__()
+    with recompute.alone(tmp_path):
+        pass  # ended: the next may begin
 
 
 def test_the_command_line_refuses_a_wrong_cell_in_one_line(project, monkeypatch, capsys):
