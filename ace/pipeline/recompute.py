@@ -163,9 +163,9 @@ def compare(cell, seeds, folder, root):
 def verify(name="", seed="", root=ROOT):
     """Recomputes and compares what was asked for. Returns an exit code: 0 if every number agrees."""
     check(ROOT, root / "params.yaml")
-    folder = prepare(FOLDER, root / "params.yaml", root)
-    with alone(folder):
-        return _verify(name, seed, root, folder)
+    (root / FOLDER).mkdir(exist_ok=True)
+    with alone(root / FOLDER):
+        return _verify(name, seed, root, prepare(FOLDER, root / "params.yaml", root))
 
 
 @contextmanager
@@ -186,7 +186,9 @@ def _verify(name, seed, root, folder):
         raise WorkspaceError("nothing to verify: no results are committed")
     bring_results(root, folder)
     about_s = sum(seconds(cell, seeds, root) for cell, seeds in chosen)
-    print(f"verify: {len(chosen)} cells in {FOLDER}/, about {max(1, round(about_s / 60))} min; results/ is not touched")
+    print(
+        f"verify: {len(chosen)} {'cell' if len(chosen) == 1 else 'cells'}, about {max(1, round(about_s / 60))} min in {FOLDER}/; results/ is not touched"
+    )
     if without and not name:
         print(f"left out, since nothing of it is committed: {', '.join(without)}")
     wrong, begin_s = [], time.monotonic()
