@@ -186,9 +186,8 @@ def _verify(name, seed, root, folder):
         raise WorkspaceError("nothing to verify: no results are committed")
     bring_results(root, folder)
     about_s = sum(seconds(cell, seeds, root) for cell, seeds in chosen)
-    print(
-        f"verify: {len(chosen)} {'cell' if len(chosen) == 1 else 'cells'}, about {max(1, round(about_s / 60))} min in {FOLDER}/; results/ is not touched"
-    )
+    what, about = "cell" if len(chosen) == 1 else "cells", max(1, round(about_s / 60))
+    print(f"verify: {len(chosen)} {what}, about {about} min in {FOLDER}/; results/ is not touched")
     if without and not name:
         print(f"left out, since nothing of it is committed: {', '.join(without)}")
     wrong, begin_s = [], time.monotonic()
