@@ -1,5 +1,6 @@
 """`make verify`: what agrees is told, what does not is named, and whoever asks wrongly gets one line."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -175,11 +176,23 @@ def test_elsewhere_a_trained_seed_is_held_to_the_range_of_the_committed_ones(com
         again = write_run(tmp_path / "again", 0, 0.45, refinements=refinements)
         items = verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)
         (found,) = [item for item in items if item.place.endswith("refinements")]
-        assert found.verdict == verdict and found.tolerance == "195.4 to 424.6"
+        assert found.verdict == verdict and found.tolerance == "195.398 to 424.602"
         items = by_place(items)
         assert items["survival, % of the horizon"].verdict == WITHIN
         assert items["survival, % of the horizon"].tolerance.startswith("0 to")
         assert items["sha256 of episodes.csv"].verdict == TOLD
+
+
+def test_elsewhere_too_a_changed_run_file_no_longer_fits_its_provenance(committed, tmp_path):
+    folder, noted = committed / RUN / "seed=0", committed / "results/provenance/toy/a/seed=0.json"
+    sha = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.iterdir()))).hexdigest()
+    noted.write_text(json.dumps({"cpu": "x", "result_sha256": sha}))
+    again = write_run(tmp_path / "again", 0, 0.45)
+    assert wrong(verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)) == []
+    manifest = folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"refinements": 300', '"refinements": 301'))
+    named = [place for place, *_ in wrong(verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER))]
+    assert named == [f"{RUN}/seed=0", f"{RUN}/seed=0  all committed files, against the hash noted"]
 
 
 def test_elsewhere_the_test_scenarios_stay_exact(committed, tmp_path):
@@ -359,7 +372,7 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     shown = capfd.readouterr().out
     (line,) = [line for line in shown.splitlines() if "line 3" in line]
     assert " ".join(line.split()) == "results/tables/toy.csv, line 3, survival 0.5 0.4 exact outside"
-    assert "left out" not in shown and "0 of 1 cells agree" in shown and shown.splitlines()[-1].endswith("table")
+    assert "left out" not in shown and "0 of 1 cell agree" in shown and shown.splitlines()[-1].endswith("table")
 
     manifest = project / "results/runs/toy/a/seed=1/manifest.json"
     manifest.write_text(manifest.read_text().replace('"sac"', '"sad"'))

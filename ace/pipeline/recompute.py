@@ -185,9 +185,9 @@ def _verify(name, seed, root, folder):
     if not chosen:
         raise WorkspaceError("nothing to verify: no results are committed")
     bring_results(root, folder)
-    about_s = sum(seconds(cell, seeds, root) for cell, seeds in chosen)
-    what, about = "cell" if len(chosen) == 1 else "cells", max(1, round(about_s / 60))
-    print(f"verify: {len(chosen)} {what}, about {about} min in {FOLDER}/; results/ is not touched")
+    about_min = max(1, round(sum(seconds(cell, seeds, root) for cell, seeds in chosen) / 60))
+    many = "1 cell" if len(chosen) == 1 else f"{len(chosen)} cells"
+    print(f"verify: {many}, about {about_min} min in {FOLDER}/; results/ is not touched")
     if without and not name:
         print(f"left out, since nothing of it is committed: {', '.join(without)}")
     wrong, begin_s = [], time.monotonic()
@@ -201,7 +201,7 @@ def _verify(name, seed, root, folder):
             print(f"  error: {problem}", flush=True)
         if problem or not compare(cell, seeds, folder, root):
             wrong.append(title)
-    print(f"\nverify: {minutes(time.monotonic() - begin_s)}, {len(chosen) - len(wrong)} of {len(chosen)} cells agree")
+    print(f"\nverify: {minutes(time.monotonic() - begin_s)}, {len(chosen) - len(wrong)} of {many} agree")
     for title in wrong:
         print(f"verify: does not agree or failed: {title}")
     return int(bool(wrong))

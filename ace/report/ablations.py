@@ -60,6 +60,7 @@ GROUPS = [
     ),
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac"),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac"),
+    Group("The same settings once more", ["ace", "ace_again"], []),
     Group("More samples without a model", ["sac", "sac_20k", "expert_sac", "expert_100k", "ace"], ["train.decisions"]),
 ]
 # of one run, from its manifest

@@ -58,6 +58,7 @@ LABELS = {
     "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
     "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
     "ace_half_sac": "SAC on half of the scenarios",
+    "ace_again": "ACE once more, another processor",
     "sac_20k": "SAC, as many steps as ACE in all",
     "expert_100k": "SAC + expert, trained longer",
 }

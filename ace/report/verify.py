@@ -173,11 +173,16 @@ def expected_range(numbers):
     return float(np.mean(numbers) - half), float(np.mean(numbers) + half)
 
 
-def compare_run(name, committed, recomputed, elsewhere):
-    """Items of one run. committed, recomputed: its folders; elsewhere: whether it was committed on another processor."""
+def compare_run(name, committed, recomputed, elsewhere, noted=""):
+    """Items of one run.
+
+    committed, recomputed: its folders; elsewhere: whether it was committed on another processor; noted: the hash of the
+    committed files that was noted when they were made, where it was.
+    """
     method = run_numbers(committed)[1]["settings"]["method"]
     elsewhere = elsewhere and not (X86 and method not in NETWORKS)
     items = [*_run_numbers(committed, recomputed, elsewhere), *_run_files(committed, recomputed, elsewhere)]
+    items += [_as_noted(committed, noted)] if noted else []
     agreeing = sum(item.verdict == WITHIN for item in items)
     verdict = OUTSIDE if any(item.verdict == OUTSIDE for item in items) else WITHIN
     counted = Item(name, f"{len(items)} items", f"{agreeing} agree", "", verdict)
@@ -193,7 +198,7 @@ def _run_numbers(committed, recomputed, elsewhere):
         if elsewhere and len(seeds) > 1:
             low, high = expected_range([seed[what] for seed in seeds])
             low = low if what.startswith("reward") else max(low, 0.0)
-            tolerance, within = f"{low:.5g} to {high:.5g}", within or low <= other <= high
+            tolerance, within = f"{shown(low)} to {shown(high)}", within or low <= other <= high
         elif elsewhere:
             tolerance, within = f"{SIMULATED:g} relative", within or near(number, other, SIMULATED)
         yield Item(what, shown(number), shown(other), tolerance, WITHIN if within else OUTSIDE)
@@ -211,6 +216,15 @@ def _run_files(committed, recomputed, elsewhere):
         yield Item(f"sha256 of {file}", *hashes, "not judged" if elsewhere else "exact", verdict)
 
 
+def _as_noted(folder, noted):
+    """Whether committed files are those that the run wrote: told on every processor. The hash is `records`'."""
+    sha = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        sha.update(content(path))
+    verdict = WITHIN if sha.hexdigest() == noted else OUTSIDE
+    return Item("all committed files, against the hash noted", sha.hexdigest()[:16], noted[:16], "exact", verdict)
+
+
 def content(path):
     """The bytes of a file, of a .gz those within: how they are packed depends on a library's version."""
     data = path.read_bytes()
@@ -222,18 +236,23 @@ def digest(data):
 
 
 def shown(number):
-    return f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.0f}" if abs(number) >= 1e5 else f"{number:.6g}"
 
 
 # --- everything -------------------------------------------------------------------------------------------------------
 
 
+def provenance(committed, path):
+    """What was noted when a path's runs were made: a list of dicts, one for each run."""
+    folder = committed / "results/provenance"
+    one = (folder / Path(path).relative_to("results/runs")).with_suffix(".json") if "seed=" in str(path) else None
+    files = [one] if one else sorted(folder.rglob("seed=*.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+
+
 def processors(committed, path):
     """Names of the processors that a path's runs were made on; empty where nobody noted it."""
-    provenance = committed / "results/provenance"
-    one = (provenance / Path(path).relative_to("results/runs")).with_suffix(".json") if "seed=" in str(path) else None
-    files = [one] if one else sorted(provenance.rglob("seed=*.json"))
-    return {json.loads(file.read_text(encoding="utf-8")).get("cpu") for file in files if file.is_file()}
+    return {each.get("cpu") for each in provenance(committed, path)}
 
 
 def compare(committed, recomputed, path, here=None):
@@ -246,7 +265,8 @@ def compare(committed, recomputed, path, here=None):
     if not old.exists() or not new.exists():
         return [Item(path, *("there" if place.exists() else "missing" for place in (old, new)), "exact", OUTSIDE)]
     if old.is_dir():
-        return compare_run(path, old, new, elsewhere)
+        (noted,) = provenance(committed, path) or [{}]
+        return compare_run(path, old, new, elsewhere, noted.get("result_sha256", ""))
     model = path.startswith("results/language_model/")
     if old.suffix not in VALUES or (model and elsewhere and old.suffix != ".csv"):
         hashes = [digest(place.read_bytes()) for place in (old, new)]

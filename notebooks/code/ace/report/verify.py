@@ -115,10 +115,11 @@ def expected_range(numbers):
     half = t.ppf(0.5 + CONFIDENCE / 2, n - 1) * np.std(numbers, ddof=1) * np.sqrt(1 + 1 / n)
     return (float(np.mean(numbers) - half), float(np.mean(numbers) + half))
 
-def compare_run(name, committed, recomputed, elsewhere):
+def compare_run(name, committed, recomputed, elsewhere, noted=''):
     method = run_numbers(committed)[1]['settings']['method']
     elsewhere = elsewhere and (not (X86 and method not in NETWORKS))
     items = [*_run_numbers(committed, recomputed, elsewhere), *_run_files(committed, recomputed, elsewhere)]
+    items += [_as_noted(committed, noted)] if noted else []
     agreeing = sum((item.verdict == WITHIN for item in items))
     verdict = OUTSIDE if any((item.verdict == OUTSIDE for item in items)) else WITHIN
     counted = Item(name, f'{len(items)} items', f'{agreeing} agree', '', verdict)
@@ -133,7 +134,7 @@ def _run_numbers(committed, recomputed, elsewhere):
         if elsewhere and len(seeds) > 1:
             low, high = expected_range([seed[what] for seed in seeds])
             low = low if what.startswith('reward') else max(low, 0.0)
-            tolerance, within = (f'{low:.5g} to {high:.5g}', within or low <= other <= high)
+            tolerance, within = (f'{shown(low)} to {shown(high)}', within or low <= other <= high)
         elif elsewhere:
             tolerance, within = (f'{SIMULATED:g} relative', within or near(number, other, SIMULATED))
         yield Item(what, shown(number), shown(other), tolerance, WITHIN if within else OUTSIDE)
@@ -149,6 +150,13 @@ def _run_files(committed, recomputed, elsewhere):
         verdict = WITHIN if hashes[0] == hashes[1] else TOLD if elsewhere else OUTSIDE
         yield Item(f'sha256 of {file}', *hashes, 'not judged' if elsewhere else 'exact', verdict)
 
+def _as_noted(folder, noted):
+    sha = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        sha.update(content(path))
+    verdict = WITHIN if sha.hexdigest() == noted else OUTSIDE
+    return Item('all committed files, against the hash noted', sha.hexdigest()[:16], noted[:16], 'exact', verdict)
+
 def content(path):
     data = path.read_bytes()
     return gzip.decompress(data) if path.suffix == '.gz' else data
@@ -157,13 +165,16 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()[:16]
 
 def shown(number):
-    return f'{number:,}' if isinstance(number, int) else f'{number:.6g}'
+    return f'{number:,}' if isinstance(number, int) else f'{number:,.0f}' if abs(number) >= 100000.0 else f'{number:.6g}'
+
+def provenance(committed, path):
+    folder = committed / 'results/provenance'
+    one = (folder / Path(path).relative_to('results/runs')).with_suffix('.json') if 'seed=' in str(path) else None
+    files = [one] if one else sorted(folder.rglob('seed=*.json'))
+    return [json.loads(file.read_text(encoding='utf-8')) for file in files if file.is_file()]
 
 def processors(committed, path):
-    provenance = committed / 'results/provenance'
-    one = (provenance / Path(path).relative_to('results/runs')).with_suffix('.json') if 'seed=' in str(path) else None
-    files = [one] if one else sorted(provenance.rglob('seed=*.json'))
-    return {json.loads(file.read_text(encoding='utf-8')).get('cpu') for file in files if file.is_file()}
+    return {each.get('cpu') for each in provenance(committed, path)}
 
 def compare(committed, recomputed, path, here=None):
     old, new = (committed / path, recomputed / path)
@@ -174,7 +185,8 @@ def compare(committed, recomputed, path, here=None):
     if not old.exists() or not new.exists():
         return [Item(path, *('there' if place.exists() else 'missing' for place in (old, new)), 'exact', OUTSIDE)]
     if old.is_dir():
-        return compare_run(path, old, new, elsewhere)
+        noted, = provenance(committed, path) or [{}]
+        return compare_run(path, old, new, elsewhere, noted.get('result_sha256', ''))
     model = path.startswith('results/language_model/')
     if old.suffix not in VALUES or (model and elsewhere and (old.suffix != '.csv')):
         hashes = [digest(place.read_bytes()) for place in (old, new)]
