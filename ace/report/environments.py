@@ -35,7 +35,7 @@ COLUMNS += [f"survival_{variant}" for variant in IDLE] + ["run_here", "scale"]
 NOTE = (
     "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: "
     "the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of "
-    "training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, GW. Survival: mean "
+    "training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean "
     "over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; "
     "a dash where no run of this scale is declared."
 )
@@ -108,18 +108,18 @@ def _row(params, results, name, found):
 
 
 HEAD = ["Grid", "Grid2Op", "Substations", "Lines", "Loads", "Generators", "Actions", "Largest", "Limits", "Steps"]
-HEAD += ["Opponent", "Days", "Load, GW: train", "validation", "test", "Survival, %"]
+HEAD += ["Opponent", "Days", "Load, MW: train", "validation", "test", "Survival, %"]
 
 
 def _cells(row):
     sizes = [_count(row[name]) for name in ("substations", "lines", "loads", "generators", "actions")]
     largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
-    about = [_shown(row["thermal_factor"]), _shown(row["horizon"])]
+    about = [_shown(row["thermal_factor"]), _shown(row["horizon"], _count)]
     about += [_shown(row["opponent"], lambda yes: "yes" if yes else "no")]
-    days = " / ".join(_shown(row[f"days_{split}"]) for split in SPLITS)
-    means, highest = ([_shown(row[f"load_{what}_mw_{split}"], _gw) for split in SPLITS] for what in ("mean", "max"))
-    loads = [f"{mean} ({top})" for mean, top in zip(means, highest, strict=True)]
-    survival = " / ".join(_shown(row[f"survival_{variant}"], "{:.1f}".format) for variant in IDLE)
+    means, highest = ([_shown(row[f"load_{what}_mw_{split}"], _count) for split in SPLITS] for what in ("mean", "max"))
+    loads = [mean if mean == "–" else f"{mean} ({top})" for mean, top in zip(means, highest, strict=True)]
+    days = _slashed(_shown(row[f"days_{split}"]) for split in SPLITS)
+    survival = _slashed(_shown(row[f"survival_{variant}"], "{:.1f}".format) for variant in IDLE)
     return [row["env"], row["grid2op"], *sizes, largest, *about, days, *loads, survival]
 
 
@@ -127,8 +127,10 @@ def _shown(value, write=str):
     return "–" if value is None else write(value)
 
 
-def _gw(mw):
-    return f"{mw / 1e3:.2f}"
+def _slashed(parts):
+    """Several cells as one; a single dash where none of them says anything."""
+    parts = list(parts)
+    return "–" if set(parts) == {"–"} else " / ".join(parts)
 
 
 class GridPlot(PlotMatplot):

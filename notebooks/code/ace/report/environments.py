@@ -22,7 +22,7 @@ COLUMNS = ['env', 'grid2op', 'substations', 'lines', 'loads', 'generators', 'act
 COLUMNS += ['thermal_factor', 'horizon', 'opponent', 'source_days']
 COLUMNS += [f'{what}_{split}' for split in SPLITS for what in ('days', 'scenarios', 'load_mean_mw', 'load_max_mw')]
 COLUMNS += [f'survival_{variant}' for variant in IDLE] + ['run_here', 'scale']
-NOTE = "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, GW. Survival: mean over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; a dash where no run of this scale is declared."
+NOTE = "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; a dash where no run of this scale is declared."
 
 def write_environments(params, results):
     cards = {name: card(params, results, name) for name in params.environments}
@@ -79,24 +79,25 @@ def _row(params, results, name, found):
         row |= {f'survival_{variant}': float(runs.scores(name, variant, 'survival').mean()) for variant in idle}
     return row
 HEAD = ['Grid', 'Grid2Op', 'Substations', 'Lines', 'Loads', 'Generators', 'Actions', 'Largest', 'Limits', 'Steps']
-HEAD += ['Opponent', 'Days', 'Load, GW: train', 'validation', 'test', 'Survival, %']
+HEAD += ['Opponent', 'Days', 'Load, MW: train', 'validation', 'test', 'Survival, %']
 
 def _cells(row):
     sizes = [_count(row[name]) for name in ('substations', 'lines', 'loads', 'generators', 'actions')]
     largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
-    about = [_shown(row['thermal_factor']), _shown(row['horizon'])]
+    about = [_shown(row['thermal_factor']), _shown(row['horizon'], _count)]
     about += [_shown(row['opponent'], lambda yes: 'yes' if yes else 'no')]
-    days = ' / '.join((_shown(row[f'days_{split}']) for split in SPLITS))
-    means, highest = ([_shown(row[f'load_{what}_mw_{split}'], _gw) for split in SPLITS] for what in ('mean', 'max'))
-    loads = [f'{mean} ({top})' for mean, top in zip(means, highest, strict=True)]
-    survival = ' / '.join((_shown(row[f'survival_{variant}'], '{:.1f}'.format) for variant in IDLE))
+    means, highest = ([_shown(row[f'load_{what}_mw_{split}'], _count) for split in SPLITS] for what in ('mean', 'max'))
+    loads = [mean if mean == '–' else f'{mean} ({top})' for mean, top in zip(means, highest, strict=True)]
+    days = _slashed((_shown(row[f'days_{split}']) for split in SPLITS))
+    survival = _slashed((_shown(row[f'survival_{variant}'], '{:.1f}'.format) for variant in IDLE))
     return [row['env'], row['grid2op'], *sizes, largest, *about, days, *loads, survival]
 
 def _shown(value, write=str):
     return '–' if value is None else write(value)
 
-def _gw(mw):
-    return f'{mw / 1000.0:.2f}'
+def _slashed(parts):
+    parts = list(parts)
+    return '–' if set(parts) == {'–'} else ' / '.join(parts)
 
 class GridPlot(PlotMatplot):
 
