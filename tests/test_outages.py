@@ -48,16 +48,15 @@ def played(world, split, index, choices):
 def test_the_line_stays_out_and_its_ends_are_on_no_bus(mild_world):
     world = OutageWorld(mild_world, LINE)
     ends = [world.catalogue.line_or_pos[LINE], world.catalogue.line_ex_pos[LINE]]
-    choices = np.random.default_rng(0).integers(1000, size=50)
-    steps = 0
-    for index in range(3):
-        states, _ = played(world, "train", index, choices)
-        steps += len(states)
+    random, steps, acted = np.random.default_rng(0).integers(1000, size=50).tolist(), 0, 0
+    for index, choices in [(0, [0]), (1, [0]), (0, random), (1, random)]:
+        states, when = played(world, "train", index, choices)
+        steps, acted = steps + len(states), acted + len(when)
         for state in states:
             assert not state.line_status[LINE]
             assert (state.topo[ends] == -1).all() and state.rho[LINE] == 0
             assert world.operator.reconnection(state) != LINE
-    assert steps > 90, "too short to see a reconnection"
+    assert steps > 90 and acted > 1, "too short to see a reconnection, by the operator or by an action"
 
 
 def test_an_outage_begins_with_that_line_out_and_no_other(mild_world):
