@@ -35,6 +35,8 @@ SECONDS = {
     "baseline": 20,
     "train": 80,
     "ablation": 80,
+    "outages": 60,
+    "environments": 40,
     "claims": 10,
 }
 SECONDS_OTHER = 10  # tables and figures
