@@ -25,7 +25,7 @@ export NPY_DISABLE_CPU_FEATURES := X86_V4 AVX512_ICL AVX512_SPR
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick test repro lint lab bench
+.PHONY: help setup quick test repro verify lint lab bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,9 @@ quick: setup ## the whole pipeline at the smallest scale, in quick/ (at most 15 
 repro: setup ## bring the committed results up to date (does nothing when they are; hours from scratch)
 	@python -m ace.pipeline.workspace check
 	dvc repro
+
+verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=train@wcci2020-ace SEED=0
+	@python -m ace.pipeline.recompute --cell '$(CELL)' --seed '$(SEED)'
 
 lint: setup ## ruff over code, tests and notebooks
 	ruff check $(wildcard ace tests notebooks benchmarks)

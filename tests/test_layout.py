@@ -21,7 +21,7 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"coevolve", "baselines"},
     {"evaluate"},
-    {"experiment", "deploy"},
+    {"experiment", "deploy", "outages"},
     {"report"},
     {"pipeline"},
 )

@@ -105,7 +105,7 @@ def test_everything_that_is_imported_is_a_declared_dependency():
 
 def test_the_package_ships_its_prompts_and_modules():
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert tool["package-data"]["ace.llm"] == ["prompts/*"]
+    assert tool["package-data"] == {"ace.llm": ["prompts/*"], "ace.report": ["*.html"]}
     folders = {path.parent for path in (ROOT / "ace").rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 

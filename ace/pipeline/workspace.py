@@ -23,7 +23,7 @@ import yaml
 from ace.pipeline.kernel import PREFIX, PYTHON, environment
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("ace", "notebooks", "dvc.yaml", ".dvcignore")
+COPIED = ("ace", "notebooks", "README.md", "dvc.yaml", ".dvcignore")
 GENERATED = {"__pycache__", ".ipynb_checkpoints", "code"}  # notebooks/code belongs to the workspace's own stages
 
 # Seconds of a stage at the quick scale on 2 cores, by the name ahead of its `@`
@@ -35,6 +35,8 @@ SECONDS = {
     "baseline": 20,
     "train": 80,
     "ablation": 80,
+    "outages": 60,
+    "environments": 40,
     "claims": 10,
 }
 SECONDS_OTHER = 10  # tables and figures

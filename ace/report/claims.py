@@ -80,29 +80,30 @@ CLAIMS = [
         "Samples that expert-guided RL needs",
         "more than 100,000",
         f"{PAPER}; second hand: Table 1, 100K to 200K",
-        "expert_sac reaches its best validation survival only after more than 100,000 environment steps, interval "
-        "above that; to be tested it must have been trained for that long.",
+        "expert_100k, which is expert_sac trained for longer, reaches its best validation survival only after more than "
+        "100,000 environment steps, interval above that.",
         "environment steps",
-        partial(measure.samples_to_best, variant="expert_sac", at_least=100_000),
+        partial(measure.samples_to_best, variant="expert_100k", at_least=100_000),
     ),
     Claim(
         "C5",
         "Test time, expert-guided RL against ACE",
         "46.1 s against 38.7 s",
         f"{PAPER}; second hand: Table 1",
-        "Seconds of the test, expert_sac over ace, have an interval above 1; size: at least 1.095, half of the "
-        "paper's excess of 0.19.",
-        "ratio of seconds",
-        partial(measure.seconds_ratio, slow="expert_sac", fast="ace", key="evaluate", size=1.095),
+        "Seconds a step of the test, expert_sac over ace, have an interval above 1; size: at least 1.095, half of the "
+        "paper's excess of 0.19. By the step, as who loses the grid early is done early.",
+        "ratio of seconds a step",
+        partial(measure.test_seconds_ratio, slow="expert_sac", fast="ace", size=1.095),
     ),
     Claim(
         "C6",
         "Test time with an LLM in the loop",
         "over 1000 s (ACE 38.7 s)",
         f"{PAPER}; second hand: Table 1, 1480.8 s to thousands",
-        "Seconds of the test, llm_only over ace, have an interval above 1; size: at least 12.9, half of 1000 / 38.7.",
-        "ratio of seconds",
-        partial(measure.seconds_ratio, slow="llm_only", fast="ace", key="evaluate", size=12.9),
+        "Seconds a step of the test, llm_only over ace, have an interval above 1; size: at least 12.9, half of "
+        "1000 / 38.7. The embedded model is some 10,000 times smaller than the paper's.",
+        "ratio of seconds a step",
+        partial(measure.test_seconds_ratio, slow="llm_only", fast="ace", size=12.9),
     ),
     Claim(
         "C7",
@@ -144,19 +145,26 @@ CLAIMS = [
         "510 and 83",
         f"{PAPER}; second hand: Table 3",
         "Refined samples a run, ace_rbar_pos over ace_rbar_neg, have an interval above 1; size: at least 3.07, half "
-        "of the paper's ratio of 6.1.",
+        "of the paper's ratio of 6.1. Both refine every bad case of a mini-batch, as the paper does.",
         "ratio of counts",
         partial(measure.ratio, above="ace_rbar_pos", below="ace_rbar_neg", metric="refinements", size=3.07),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C11",
         "r̄ = 0 is best, the extremes lose",
         "about 6 %",
         f"{PAPER}; second hand: Table 3",
-        "The smaller of the two losses of survival, from ace to ace_rbar_pos and to ace_rbar_neg, in percent of "
-        "ace's, has an interval above 0; size: at least 3 %. Survival is our reading.",
-        "% of ACE's survival",
-        partial(measure.loss, full="ace", without=["ace_rbar_pos", "ace_rbar_neg"], metric="survival", size=3.0),
+        "The smaller of the two losses of survival, from ace_rbar_zero to ace_rbar_pos and to ace_rbar_neg, in percent "
+        "of ace_rbar_zero's, has an interval above 0; size: at least 3 %. All three refine every bad case of a "
+        "mini-batch. Survival is our reading.",
+        "% of survival at 0",
+        partial(
+            measure.loss, full="ace_rbar_zero", without=["ace_rbar_pos", "ace_rbar_neg"], metric="survival", size=3.0
+        ),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C12",
@@ -167,6 +175,8 @@ CLAIMS = [
         "87 %.",
         "pts of survival",
         partial(measure.gain_to_level, full="ace", without="ace_no_finetune", metric="survival", level=(67.0, 87.0)),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C13",
@@ -183,6 +193,8 @@ CLAIMS = [
             metric="survival",
             size=2.0,
         ),
+        "13_table_ablations",
+        "table_ablations",
     ),
     Claim(
         "C14",
@@ -190,7 +202,9 @@ CLAIMS = [
         "gap narrows (288 of 576)",
         f"{PAPER}; figure not known to us",
         "The gap in survival between ace_query_high and ace_query_low, less the gap between ace_half_query_high and "
-        "ace_half_query_low (trained on half of the scenarios), has an interval above 0. No size is claimed.",
+        "ace_half_query_low (trained on half of the scenarios), has an interval above 0. No size is claimed. A weak "
+        "test: both pools hold the same source days, a run plays some 150 episodes, and all arms are tested on unseen "
+        "days; the language model's corpus is the same.",
         "pts of survival",
         partial(
             measure.narrowing,
@@ -198,6 +212,8 @@ CLAIMS = [
             narrow=["ace_half_query_high", "ace_half_query_low"],
             metric="survival",
         ),
+        "23_figure_generalisation",
+        "figure_generalisation",
     ),
 ]
 
@@ -222,8 +238,10 @@ def _literal(claim, runs):
     swapped = {name: LITERAL for name in names if claim.measure.keywords.get(name) == "ace"}
     if not swapped or LITERAL not in runs.variants:
         return ""
-    measured, _, verdict, _ = claim.measure(runs, **swapped)
-    value, low, high = measured
+    try:
+        (value, low, high), _, verdict, _ = claim.measure(runs, **swapped)
+    except measure.NotTested as reason:
+        return f"; with the paper's loss alone ({LITERAL}): not tested ({reason})"
     return f"; with the paper's loss alone ({LITERAL}): {value:.3g} [{low:.3g}, {high:.3g}], {verdict}"
 
 
@@ -276,9 +294,12 @@ def main(arguments=None):
         return 1
     print("\nWhere to look next:")
     for place, what in (
+        ("report.html", "everything on one page, for a browser"),
         ("claims.md", "the claims with criteria and evidence"),
         ("tables/main.md", "all methods with intervals and budgets"),
         ("tables/ablation_roles.md", "with and without f_LLM and g_LLM"),
+        ("tables/ablations.md", "ACE taken apart"),
+        ("tables/open_questions.md", "the open questions, each with an answer"),
         ("figures/learning_curves.png", "learning curves"),
         ("notebooks/", "the executed notebooks"),
     ):

@@ -1,4 +1,4 @@
-"""The figures: learning curves and the main comparison, each saved as PNG and SVG beside the CSV it shows."""
+"""The figures: learning curves and the main comparison, each saved as PNG, SVG and PDF beside the CSV it shows."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def learning_data(runs, metric="survival"):
 
 
 def learning_curves(params, results, metric="survival", variants=None):
-    """Validation survival against decisions, a panel for each grid; writes figures/learning_curves.{png,svg,csv}.
+    """Validation survival against decisions, a panel for each grid; writes figures/learning_curves.{png,svg,pdf,csv}.
 
     metric: one of CURVES; another metric than survival gets its name into the file names. Returns the table drawn.
     """
@@ -68,7 +68,7 @@ def learning_curves(params, results, metric="survival", variants=None):
 
 
 def comparison(table, results, metric="survival"):
-    """IQM with 95 % interval and the mean of each method; writes figures/main.{png,svg,csv}.
+    """IQM with 95 % interval and the mean of each method; writes figures/main.{png,svg,pdf,csv}.
 
     table: as `tables.summarise` makes it. Returns the rows drawn.
     """

@@ -16,16 +16,15 @@ COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states
 ALONE, REFERENCE = "llm_only", "reconnect"
 NOTE = (
     "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
-    "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states "
-    "are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; "
-    "the intervals take them as independent. critic_sign: share of g_LLM's adjustments whose sign is that "
-    "of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; "
-    "proposer majority always gives the more frequent sign, random is a coin. lora_gain: paired difference of "
-    "one_proposal after and before LoRA rounds under a shift; also tried, on validation scenarios, without a gain: a "
-    "learning rate of 1e-3 for three rounds, 400 samples drawn evenly at rank 16, first-round prompts only (-3 to -6 "
-    "points). alone_minus_do_nothing: points of survival, paired over "
-    "test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, "
-    "of critic_sign over episodes."
+    "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
+    "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; "
+    "the intervals take them as independent, and are too narrow for it (some ten scenarios of two source days). random "
+    "draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. "
+    "critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key "
+    "decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent "
+    "sign, random is a coin. lora_gain: paired difference of one_proposal after and before LoRA rounds under a shift. "
+    "alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing "
+    "with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 )
 
 

@@ -50,9 +50,9 @@ def by_range(values, low, high):
 def difference(runs, better, worse, metric, size, envs=None):
     """better - worse on identical episodes, averaged over the environments."""
     envs = _need(runs, [better, worse], envs)
-    a, b = _scores(runs, envs, better, metric), _scores(runs, envs, worse, metric)
-    estimate = stats.paired_difference(a, b)
-    return _measured(runs, envs, [better, worse], metric, estimate, by_sign_and_size(estimate, size))
+    estimate = stats.paired_difference(*_scores(runs, envs, [better, worse], metric))
+    verdict = by_sign_and_size(estimate, size)
+    return _measured(runs, envs, [better, worse], metric, estimate, verdict, _budgets(runs, envs, [better, worse]))
 
 
 def best_gain(runs, better, worse, metric, size):
@@ -60,20 +60,22 @@ def best_gain(runs, better, worse, metric, size):
     envs = _need(runs, [better, worse])
     gains = {}
     for env in envs:
-        ratio = stats.paired_ratio(runs.scores(env, better, metric), runs.scores(env, worse, metric))
+        ratio = stats.paired_ratio(*_scores(runs, [env], [better, worse], metric))
         if np.isfinite(ratio).all():
             gains[env] = stats.Estimate(*(100 * (end - 1) for end in ratio))
     if not gains:
         raise NotTested(f"{metric} of {worse} is not positive throughout, so a gain in percent has no meaning")
     env = max(gains, key=lambda name: gains[name].value)
-    note = f"largest of {len(gains)} environments: {env}"
+    note = f"largest of {len(gains)} environments: {env}; {_budgets(runs, [env], [better, worse])}"
     return _measured(runs, [env], [better, worse], metric, gains[env], by_sign_and_size(gains[env], size), note)
 
 
 def ratio(runs, above, below, metric, size, envs=None):
     """above / below of the means on identical episodes, averaged over the environments."""
     envs = _need(runs, [above, below], envs)
-    estimate = stats.paired_ratio(_scores(runs, envs, above, metric), _scores(runs, envs, below, metric))
+    if metric == "refinements":
+        _not_at_a_cap(runs, envs, [above, below])
+    estimate = stats.paired_ratio(*_scores(runs, envs, [above, below], metric))
     _defined(estimate, f"{metric} of {below} is not positive throughout, or there is a single value: no ratio")
     return _measured(runs, envs, [above, below], metric, estimate, by_sign_and_size(estimate, size, null=1.0))
 
@@ -81,8 +83,7 @@ def ratio(runs, above, below, metric, size, envs=None):
 def loss(runs, full, without, metric, size, envs=None):
     """Smallest loss against full over the variants in without, (full - without) / full in percent."""
     envs = _need(runs, [full, *without], envs)
-    methods = [_scores(runs, envs, variant, metric) for variant in (full, *without)]
-    strata = list(zip(*methods, strict=True))
+    strata = list(zip(*_scores(runs, envs, [full, *without], metric), strict=True))
 
     def smallest(means):
         top = np.where(means[..., 0] > 0, means[..., 0], np.nan)
@@ -96,15 +97,16 @@ def loss(runs, full, without, metric, size, envs=None):
 def smallest_difference(runs, better, worse, metric, size):
     """Smallest of the differences better - worse over the variants in better."""
     envs = _need(runs, [*better, worse])
-    strata = list(zip(*[_scores(runs, envs, variant, metric) for variant in (*better, worse)], strict=True))
+    strata = list(zip(*_scores(runs, envs, [*better, worse], metric), strict=True))
     estimate = stats.estimate(strata, lambda means: means[..., :-1].min(axis=-1) - means[..., -1])
-    return _measured(runs, envs, [*better, worse], metric, estimate, by_sign_and_size(estimate, size))
+    verdict, note = by_sign_and_size(estimate, size), _adjustments(runs, envs, [*better, worse])
+    return _measured(runs, envs, [*better, worse], metric, estimate, verdict, note)
 
 
 def narrowing(runs, wide, narrow, metric):
     """(wide[0] - wide[1]) - (narrow[0] - narrow[1]): how much smaller the second gap is. Direction only, no size."""
     envs = _need(runs, [*wide, *narrow])
-    strata = list(zip(*[_scores(runs, envs, variant, metric) for variant in (*wide, *narrow)], strict=True))
+    strata = list(zip(*_scores(runs, envs, [*wide, *narrow], metric), strict=True))
     estimate = stats.estimate(strata, lambda m: (m[..., 0] - m[..., 1]) - (m[..., 2] - m[..., 3]))
     return _measured(runs, envs, [*wide, *narrow], metric, estimate, by_sign_and_size(estimate, 0.0))
 
@@ -112,7 +114,7 @@ def narrowing(runs, wide, narrow, metric):
 def gain_to_level(runs, full, without, metric, level):
     """full - without, where the size asked for is that `without` lies in level (low, high)."""
     envs = _need(runs, [full, without])
-    a, b = _scores(runs, envs, full, metric), _scores(runs, envs, without, metric)
+    a, b = _scores(runs, envs, [full, without], metric)
     estimate = stats.paired_difference(a, b)
     at_level = level[0] <= np.mean([scores.mean() for scores in b]) <= level[1]
     size = -np.inf if at_level else np.inf
@@ -120,20 +122,24 @@ def gain_to_level(runs, full, without, metric, level):
 
 
 def count(runs, variant, metric, low, high):
-    """A number of the run, mean over the seeds of each environment, against a range.
-
-    A number of refinements says nothing where the run's own settings decided on it: where every query was used up, or the
-    limit was reached.
-    """
+    """A number of the run, mean over the seeds of each environment, against a range."""
     envs = _need(runs, [variant])
-    if metric == "refinements" and any(_at_its_cap(run.manifest) for env in envs for run in runs.of(env, variant)):
-        raise NotTested(
-            f"{variant} used up all the tries or refinements that its settings allow: they decide the number"
-        )
-    scores = _scores(runs, envs, variant, metric)
+    if metric == "refinements":
+        _not_at_a_cap(runs, envs, [variant])
+    (scores,) = _scores(runs, envs, [variant], metric)
     estimate = stats.estimate([[values] for values in scores], lambda means: means[..., 0])
     verdict = by_range([values.mean() for values in scores], low, high)
     return _measured(runs, envs, [variant], metric, estimate, verdict)
+
+
+def _not_at_a_cap(runs, envs, variants):
+    """A number of refinements says nothing where the run's own settings decided on it: where every query was used up, or
+    the limit was reached."""
+    for variant in variants:
+        if any(_at_its_cap(run.manifest) for env in envs for run in runs.of(env, variant)):
+            raise NotTested(
+                f"{variant} used up all the tries or refinements that its settings allow: they decide the number"
+            )
 
 
 def _at_its_cap(manifest):
@@ -161,14 +167,18 @@ def samples_to_best(runs, variant, at_least):
     return _measured(runs, envs, [variant], None, estimate, verdict, "training.csv")
 
 
-def seconds_ratio(runs, slow, fast, key, size):
-    """wall_s[key] of slow over that of fast, from the provenance: measured once."""
+def test_seconds_ratio(runs, slow, fast, size):
+    """Seconds a step of the test, slow over fast: by the step, since who loses the grid early is done early."""
     envs = _need(runs, [slow, fast])
-    above, below = ([_seconds(runs, env, variant, key) for env in envs] for variant in (slow, fast))
+    above, below = ([_seconds_a_step(runs, env, variant) for env in envs] for variant in (slow, fast))
     estimate = stats.paired_ratio(above, below)
     _defined(estimate, "one seed each: no interval for a time")
     verdict = by_sign_and_size(estimate, size, null=1.0)
-    return _measured(runs, envs, [slow, fast], None, estimate, verdict, "seconds from results/provenance/")
+    note = "wall seconds of the test from results/provenance/, measured once on a shared machine"
+    alone = [variant for variant in (slow, fast) if len(runs.of(envs[0], variant)) == 1]
+    if alone:
+        note += f"; {', '.join(alone)} was timed once, so its own noise is not in the interval"
+    return _measured(runs, envs, [slow, fast], None, estimate, verdict, note)
 
 
 def seconds_per_call(runs, variant, low, high, ours="ace"):
@@ -195,6 +205,11 @@ def _seconds(runs, env, variant, key):
         return np.array([[float(run.provenance["wall_s"][key])] for run in runs.of(env, variant)])
     except (TypeError, KeyError):
         raise NotTested(f"no wall_s.{key} in the provenance of {env}/{variant}") from None
+
+
+def _seconds_a_step(runs, env, variant):
+    steps = [run.episodes["survived_steps"].sum() for run in runs.of(env, variant)]
+    return _seconds(runs, env, variant, "evaluate") / np.array(steps, dtype=float)[:, None]
 
 
 def _per_call(runs, env, variant):
@@ -227,22 +242,47 @@ def _defined(estimate, reason):
         raise NotTested(reason)
 
 
-def _scores(runs, envs, variant, metric):
-    return [runs.scores(env, variant, metric) for env in envs]
+def _scores(runs, envs, variants, metric):
+    """For each variant a list of matrices, one for each environment; methods that learn on the seeds that they share."""
+    return [[runs.scores(env, variant, metric, _seeds(runs, env, variants)) for env in envs] for variant in variants]
+
+
+def _seeds(runs, env, variants):
+    """What learns nothing runs once, and is no reason to leave out seeds of the others: then all count, None."""
+    alone = [variant for variant in variants if len(runs.of(env, variant)) == 1]
+    return None if alone else runs.seeds_of_all(env, variants)
+
+
+def _budgets(runs, envs, variants):
+    """What each method used to learn, as evidence beside its score."""
+    said = []
+    for env in envs:
+        for variant in variants:
+            steps = runs.scores(env, variant, "env_steps_to_train").mean()
+            calls, asked = (runs.spent(env, variant, what) for what in ("simulator_calls", "llm_calls"))
+            said.append(f"{variant} {steps:,.0f} environment steps, {calls:,.0f} simulator calls, {asked:,.0f} LLM calls")
+    return f"a run used, corpus included: {', '.join(said)}"
+
+
+def _adjustments(runs, envs, variants):
+    """How many rewards g_LLM moved, mean of a run."""
+    means = (np.mean([run.manifest.get("shaped", 0) for env in envs for run in runs.of(env, v)]) for v in variants)
+    return "adjustments a run: " + ", ".join(f"{v} {mean:.0f}" for v, mean in zip(variants, means, strict=True))
 
 
 def _measured(runs, envs, variants, metric, estimate, verdict, note=""):
     parts = [note] if note else []
     if metric:
         for env in envs:
-            means = [f"{variant} {runs.scores(env, variant, metric).mean():.4g}" for variant in variants]
+            shared = _seeds(runs, env, variants)
+            means = [f"{variant} {runs.scores(env, variant, metric, shared).mean():.4g}" for variant in variants]
             parts.append(f"{env} {metric}: {', '.join(means)}")
     if verdict == "not tested":
         parts.append("one value: no interval")
     files = f"results/runs/{_choice(envs)}/{_choice(variants)}/"
-    seeds = sorted({len(runs.of(env, variant)) for env in envs for variant in variants})
+    seeds = sorted({len(_seeds(runs, env, variants) or runs.of(env, variant)) for env in envs for variant in variants})
     episodes = sorted({len(runs.of(env, variant)[0].episodes) for env in envs for variant in variants})
-    if seeds[0] == 1:
+    if seeds[0] == 1 and metric in EPISODE_METRICS:
         parts.append("one seed: the interval is of the episodes alone and says nothing about training luck")
     n = f"{len(envs)} env x {'/'.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}"
     if metric in EPISODE_METRICS:

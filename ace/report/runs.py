@@ -74,9 +74,18 @@ class Runs:
         """Environments in which all of these variants were run."""
         return [env for env in self.environments if all((env, variant) in self.cells for variant in variants)]
 
-    def scores(self, env, variant, metric):
-        """(S, E) float for a metric of episodes, (S, 1) for a metric of runs."""
-        runs = self.of(env, variant)
+    def seeds_of_all(self, env, variants):
+        """Seeds that every one of these variants was run with, ascending; ReportError where there is none."""
+        common = set.intersection(*({run.seed for run in self.of(env, variant)} for variant in variants))
+        if not common:
+            raise ReportError(
+                f"{', '.join(variants)} have no seed in common in {env}: let seeds and grid.ablations.seeds overlap"
+            )
+        return sorted(common)
+
+    def scores(self, env, variant, metric, seeds=None):
+        """(S, E) float for a metric of episodes, (S, 1) for a metric of runs. seeds: a selection, default all."""
+        runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
         if metric in RUN_METRICS:
             return np.array([[float(RUN_METRICS[metric](run.manifest))] for run in runs])
         column, factor = EPISODE_METRICS[metric]

@@ -9,7 +9,8 @@ both with replacement, and keeps the scores at the crossings. Drawing (seed, epi
 independent results would make the intervals too narrow: a hard scenario is hard for every seed.
 Environments are strata: none is drawn away, and each weighs the same.
 A comparison of methods draws the same columns for all of them (that is the pairing: the difficulty of an episode
-cancels out) but draws the rows of each method by themselves, since training runs are independent of each other.
+cancels out) but draws the rows of each method by themselves. Runs of one seed begin alike in all methods, until their
+mechanisms differ, and go apart soon: pairing the rows as well would hardly narrow the intervals, and is not done.
 
 Percentile intervals. With few seeds (3 to 5) they are on the narrow side; with one seed they say nothing about
 training luck, only about the episodes: read them with the `n` that is printed beside them.

@@ -57,7 +57,7 @@ def theme():
         yield
 
 
-def save(figure, folder, name, formats=("png", "svg")):
+def save(figure, folder, name, formats=("png", "svg", "pdf")):
     """Write <folder>/<name>.<format> for each format; call within `theme`. Returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in formats]

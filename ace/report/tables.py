@@ -15,6 +15,7 @@ import pandas as pd
 from ace.report import stats
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
 
+SWEEP = ("01", "02", "04", "08")  # how K is written in the names of variants
 LABELS = {
     "do_nothing": "Do nothing",
     "reconnect": "Reconnect lines",
@@ -30,6 +31,36 @@ LABELS = {
     "dc_argmin": "DC look-ahead in the set",
     "llm_only": "Language model alone",
     "llm4teach": "LLM4Teach",
+    "ace_prior": "ACE, prior from D_LLM",
+    # ACE taken apart; the setting itself stands beside the label and comes from the run files
+    "ace_query_high": "ACE, f_LLM often",
+    "ace_query_low": "ACE, f_LLM seldom",
+    "ace_rbar_neg": "ACE, lower threshold",
+    "ace_rbar_zero": "ACE, same threshold, all bad cases",
+    "ace_rbar_pos": "ACE, higher threshold",
+    "ace_no_finetune": "ACE without LoRA",
+    "ace_lora_1": "ACE, LoRA seldom",
+    "ace_lora_3": "ACE, LoRA often",
+    "ace_critic_high": "ACE, g_LLM often",
+    "ace_critic_low": "ACE, g_LLM seldom",
+    "ace_select_state": "ACE, selection by state",
+    "ace_select_action": "ACE, selection by action, described",
+    "ace_select_action_index": "ACE, selection by action, bare index",
+    **{f"ace_K{k}": f"ACE, K = {k[0]}.{k[1:]}" for k in SWEEP},
+    **{f"ace_random_K{k}": f"ACE, random shaping, K = {k[0]}.{k[1:]}" for k in SWEEP},
+    "ace_no_bad_case": "ACE without bad cases",
+    "ace_rounds_1": "ACE, one round",
+    "ace_rounds_3": "ACE, three rounds",
+    "ace_sparse": "ACE, sparse reward",
+    "ace_sparse_sac": "SAC, sparse reward",
+    "ace_long": "ACE, trained longer",
+    "ace_long_sac": "SAC, trained longer",
+    "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
+    "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
+    "ace_half_sac": "SAC on half of the scenarios",
+    "ace_again": "ACE once more, another processor",
+    "sac_20k": "SAC, as many steps as ACE in all",
+    "expert_100k": "SAC + expert, trained longer",
 }
 COLUMNS = ["env", "variant", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls", "llm_calls", "scale"]
@@ -90,9 +121,15 @@ def paired(runs, references=REFERENCES, metrics=HEADLINE):
 
 
 def write_main(params, results, variants=None):
-    """Main comparison: writes tables/main.{csv,md,tex} and tables/paired.csv under results. Returns (table, pairs)."""
+    """Main comparison: writes tables/main.{csv,md,tex} and tables/paired.csv under results. Returns (table, pairs).
+
+    The CSV has COLUMNS and dc_calls, train_s (wall seconds of one run's training).
+    """
     runs = read(params, results, variants or main_methods(params))
     table, pairs = summarise(runs), paired(runs)
+    methods = list(zip(table["env"], table["variant"], strict=True))
+    table["dc_calls"] = [round(runs.spent(*method, "dc_calls")) for method in methods]
+    table["train_s"] = [runs.seconds(*method, "train") for method in methods]
     head = ["Grid", "Method", "Survival, %", "IQM [95 %]", "Reward", "IQM [95 %]", "Seeds x episodes"]
     head += ["Env. steps to train", "Topology actions an episode"]
     head += ["Simulator calls", "DC calls", "LLM calls", "LLM calls in the test", "Seconds to train"]
@@ -105,8 +142,8 @@ def write_main(params, results, variants=None):
                 + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"]
                 + [_count(cells["env_steps_to_train"]["mean"])]
                 + [_count(cells["topology_actions"]["mean"])]
-                + [_count(runs.spent(env, variant, what)) for what in ("simulator_calls", "dc_calls", "llm_calls")]
-                + [_count(cells["llm_calls_test"]["mean"]), _count(runs.seconds(env, variant, "train"))]
+                + [_count(cells["survival"][what]) for what in ("simulator_calls", "dc_calls", "llm_calls")]
+                + [_count(cells["llm_calls_test"]["mean"]), _count(cells["survival"]["train_s"])]
             )
     _write_three(results, "main", table, head, rows, f"Main comparison, scale {params.scale}")
     write_csv(pairs, Path(results) / "tables" / "paired.csv")
@@ -116,7 +153,9 @@ def write_main(params, results, variants=None):
 def write_roles(params, results, variants=None):
     """Roles of f_LLM and g_LLM: writes tables/ablation_roles.{csv,md,tex}. Returns the table.
 
-    The CSV has COLUMNS and difference, difference_low, difference_high: variant - ace on identical episodes.
+    The CSV has COLUMNS; difference, difference_low, difference_high: variant - ace on identical episodes; and of the
+    deployed checkpoints the mean number of decisions, checkpoint_decisions, and the number of seeds in which g_LLM had
+    adjusted a reward before it, seeds_shaped: it starts late, and the best checkpoint may be an early one.
     """
     runs = read(params, results, variants or [variant for variant in ROLES if variant in declared(params)])
     table = summarise(runs, HEADLINE)
@@ -125,8 +164,12 @@ def write_roles(params, results, variants=None):
     )
     differences = ["difference", "difference_low", "difference_high"]
     table = table.merge(pairs[["env", "variant", "metric", *differences]], how="left", on=["env", "variant", "metric"])
+    deployed = [[env, v, *_deployed(runs.of(env, v))] for env in runs.environments for v in runs.variants]
+    checkpoints = ["checkpoint_decisions", "seeds_shaped"]
+    table = table.merge(pd.DataFrame(deployed, columns=["env", "variant", *checkpoints]), on=["env", "variant"])
     head = ["Grid", "Variant", "f_LLM", "g_LLM", "Survival, %", "IQM [95 %]", "minus ACE [95 %]"]
     head += ["Reward", "IQM [95 %]", "minus ACE [95 %]", "Seeds x episodes", "Simulator calls", "LLM calls"]
+    head += ["Decisions before the checkpoint", "Seeds with adjustments before it"]
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
@@ -137,9 +180,21 @@ def write_roles(params, results, variants=None):
                 row.append(_with_interval(*(cells[metric][name] for name in differences), 1, sign="+"))
             survival = cells["survival"]
             row += [f"{survival.n_seeds} x {survival.n_episodes}"]
-            rows.append([*row, _count(survival.simulator_calls), _count(survival.llm_calls)])
+            row += [_count(survival.simulator_calls), _count(survival.llm_calls)]
+            rows.append([*row, _count(survival.checkpoint_decisions), f"{survival.seeds_shaped} of {survival.n_seeds}"])
     _write_three(results, "ablation_roles", table, head, rows, f"Roles of the language model, scale {params.scale}")
     return table
+
+
+def _deployed(seeds):
+    """Mean number of decisions before the deployed checkpoints, and in how many seeds a reward was adjusted before it."""
+    best = []
+    for run in seeds:
+        if run.training is not None:
+            ranked = run.training.sort_values(["survival", "reward_mean"], ascending=False, kind="stable")
+            best.append(ranked.iloc[0])
+    shaped = [row for row in best if row.get("shaped", 0) > 0]
+    return (float(np.mean([row["decisions"] for row in best])) if best else math.nan), len(shaped)
 
 
 def write_numbers(runs, verdicts, results):
@@ -221,10 +276,10 @@ def _tex(cell):
     return cell
 
 
-def _write_three(results, name, table, head, rows, title):
+def _write_three(results, name, table, head, rows, title, note=NOTE):
     folder = Path(results) / "tables"
     write_csv(table, folder / f"{name}.csv")
-    _write(folder / f"{name}.md", f"# {title}\n\n{markdown(head, rows)}\n{NOTE}\n")
+    _write(folder / f"{name}.md", f"# {title}\n\n{markdown(head, rows)}\n{note}\n")
     _write(folder / f"{name}.tex", latex(head, rows, title))
 
 

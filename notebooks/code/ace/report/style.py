@@ -19,7 +19,7 @@ def theme():
         mpl.rcParams.update({'font.family': ['DejaVu Sans'], 'grid.color': '#e3e3e3', 'axes.edgecolor': '#888888', 'svg.hashsalt': 'ace', 'svg.fonttype': 'path', 'savefig.dpi': 160})
         yield
 
-def save(figure, folder, name, formats=('png', 'svg')):
+def save(figure, folder, name, formats=('png', 'svg', 'pdf')):
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f'{name}.{kind}' for kind in formats]
     for path, kind in zip(paths, formats, strict=True):

@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 from ace.report import stats
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
-LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM', 'ace_literal': "ACE, the paper's loss alone", 'expert_sac': 'SAC + expert', 'random_refine': 'SAC + random refinement', 'frequency_refine': 'SAC + frequency refinement', 'dc_argmin': 'DC look-ahead in the set', 'llm_only': 'Language model alone', 'llm4teach': 'LLM4Teach'}
+SWEEP = ('01', '02', '04', '08')
+LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM', 'ace_literal': "ACE, the paper's loss alone", 'expert_sac': 'SAC + expert', 'random_refine': 'SAC + random refinement', 'frequency_refine': 'SAC + frequency refinement', 'dc_argmin': 'DC look-ahead in the set', 'llm_only': 'Language model alone', 'llm4teach': 'LLM4Teach', 'ace_prior': 'ACE, prior from D_LLM', 'ace_query_high': 'ACE, f_LLM often', 'ace_query_low': 'ACE, f_LLM seldom', 'ace_rbar_neg': 'ACE, lower threshold', 'ace_rbar_zero': 'ACE, same threshold, all bad cases', 'ace_rbar_pos': 'ACE, higher threshold', 'ace_no_finetune': 'ACE without LoRA', 'ace_lora_1': 'ACE, LoRA seldom', 'ace_lora_3': 'ACE, LoRA often', 'ace_critic_high': 'ACE, g_LLM often', 'ace_critic_low': 'ACE, g_LLM seldom', 'ace_select_state': 'ACE, selection by state', 'ace_select_action': 'ACE, selection by action, described', 'ace_select_action_index': 'ACE, selection by action, bare index', **{f'ace_K{k}': f'ACE, K = {k[0]}.{k[1:]}' for k in SWEEP}, **{f'ace_random_K{k}': f'ACE, random shaping, K = {k[0]}.{k[1:]}' for k in SWEEP}, 'ace_no_bad_case': 'ACE without bad cases', 'ace_rounds_1': 'ACE, one round', 'ace_rounds_3': 'ACE, three rounds', 'ace_sparse': 'ACE, sparse reward', 'ace_sparse_sac': 'SAC, sparse reward', 'ace_long': 'ACE, trained longer', 'ace_long_sac': 'SAC, trained longer', 'ace_half_query_high': 'ACE on half of the scenarios, f_LLM often', 'ace_half_query_low': 'ACE on half of the scenarios, f_LLM seldom', 'ace_half_sac': 'SAC on half of the scenarios', 'ace_again': 'ACE once more, another processor', 'sac_20k': 'SAC, as many steps as ACE in all', 'expert_100k': 'SAC + expert, trained longer'}
 COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
 ROLES = ['ace', 'ace_no_actor', 'ace_no_critic', 'sac']
@@ -47,6 +48,9 @@ def paired(runs, references=REFERENCES, metrics=HEADLINE):
 def write_main(params, results, variants=None):
     runs = read(params, results, variants or main_methods(params))
     table, pairs = (summarise(runs), paired(runs))
+    methods = list(zip(table['env'], table['variant'], strict=True))
+    table['dc_calls'] = [round(runs.spent(*method, 'dc_calls')) for method in methods]
+    table['train_s'] = [runs.seconds(*method, 'train') for method in methods]
     head = ['Grid', 'Method', 'Survival, %', 'IQM [95 %]', 'Reward', 'IQM [95 %]', 'Seeds x episodes']
     head += ['Env. steps to train', 'Topology actions an episode']
     head += ['Simulator calls', 'DC calls', 'LLM calls', 'LLM calls in the test', 'Seconds to train']
@@ -54,7 +58,7 @@ def write_main(params, results, variants=None):
     for env in runs.environments:
         for variant in runs.variants:
             cells = _cells(table, env, variant)
-            rows.append([env, label(variant), *_scores(cells['survival'], 1), *_scores(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [_count(cells['env_steps_to_train']['mean'])] + [_count(cells['topology_actions']['mean'])] + [_count(runs.spent(env, variant, what)) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [_count(cells['llm_calls_test']['mean']), _count(runs.seconds(env, variant, 'train'))])
+            rows.append([env, label(variant), *_scores(cells['survival'], 1), *_scores(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [_count(cells['env_steps_to_train']['mean'])] + [_count(cells['topology_actions']['mean'])] + [_count(cells['survival'][what]) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [_count(cells['llm_calls_test']['mean']), _count(cells['survival']['train_s'])])
     _write_three(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}')
     write_csv(pairs, Path(results) / 'tables' / 'paired.csv')
     return (table, pairs)
@@ -65,8 +69,12 @@ def write_roles(params, results, variants=None):
     pairs = paired(runs, ['ace']).rename(columns={'a': 'variant', 'ci_low': 'difference_low', 'ci_high': 'difference_high'})
     differences = ['difference', 'difference_low', 'difference_high']
     table = table.merge(pairs[['env', 'variant', 'metric', *differences]], how='left', on=['env', 'variant', 'metric'])
+    deployed = [[env, v, *_deployed(runs.of(env, v))] for env in runs.environments for v in runs.variants]
+    checkpoints = ['checkpoint_decisions', 'seeds_shaped']
+    table = table.merge(pd.DataFrame(deployed, columns=['env', 'variant', *checkpoints]), on=['env', 'variant'])
     head = ['Grid', 'Variant', 'f_LLM', 'g_LLM', 'Survival, %', 'IQM [95 %]', 'minus ACE [95 %]']
     head += ['Reward', 'IQM [95 %]', 'minus ACE [95 %]', 'Seeds x episodes', 'Simulator calls', 'LLM calls']
+    head += ['Decisions before the checkpoint', 'Seeds with adjustments before it']
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
@@ -77,9 +85,19 @@ def write_roles(params, results, variants=None):
                 row.append(_with_interval(*(cells[metric][name] for name in differences), 1, sign='+'))
             survival = cells['survival']
             row += [f'{survival.n_seeds} x {survival.n_episodes}']
-            rows.append([*row, _count(survival.simulator_calls), _count(survival.llm_calls)])
+            row += [_count(survival.simulator_calls), _count(survival.llm_calls)]
+            rows.append([*row, _count(survival.checkpoint_decisions), f'{survival.seeds_shaped} of {survival.n_seeds}'])
     _write_three(results, 'ablation_roles', table, head, rows, f'Roles of the language model, scale {params.scale}')
     return table
+
+def _deployed(seeds):
+    best = []
+    for run in seeds:
+        if run.training is not None:
+            ranked = run.training.sort_values(['survival', 'reward_mean'], ascending=False, kind='stable')
+            best.append(ranked.iloc[0])
+    shaped = [row for row in best if row.get('shaped', 0) > 0]
+    return (float(np.mean([row['decisions'] for row in best])) if best else math.nan, len(shaped))
 
 def write_numbers(runs, verdicts, results):
     numbers = {}
@@ -136,10 +154,10 @@ def _tex(cell):
         cell = cell.replace(plain, command)
     return cell
 
-def _write_three(results, name, table, head, rows, title):
+def _write_three(results, name, table, head, rows, title, note=NOTE):
     folder = Path(results) / 'tables'
     write_csv(table, folder / f'{name}.csv')
-    _write(folder / f'{name}.md', f'# {title}\n\n{markdown(head, rows)}\n{NOTE}\n')
+    _write(folder / f'{name}.md', f'# {title}\n\n{markdown(head, rows)}\n{note}\n')
     _write(folder / f'{name}.tex', latex(head, rows, title))
 
 def _write(path, text):

@@ -1,0 +1,173 @@
+"""Unseen outages: trained policies on test scenarios of which one line is out of service from the first step to the last.
+
+Nothing is trained here. The policies met lost lines in training only as protections and, where there is one, the opponent
+took them; none ever began an episode without a line. The lines are chosen by a rule that looks at training scenarios
+alone, before any policy is played. What is reported is played on Grid2Op itself.
+"""
+
+import functools
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+from grid2op.Exceptions import Grid2OpException
+from tqdm import tqdm
+
+from ace import baselines, config, evaluate
+from ace.grid.environment import Operator, World
+from ace.grid.whatif import WhatIf
+from ace.rl.policy import load_policy
+
+LEARNED = ["sac", "ace", "ace_no_critic", "expert_sac", "random_refine", "frequency_refine"]
+"""Variants that are played where they are declared; beside them those named ace_half_* and ace_query_*."""
+ALSO = ("ace_half_", "ace_query_")
+UNLEARNED = ["do_nothing", "reconnect", "greedy"]
+TRIED, LASTS = 3, 48
+"""A line may be taken out if doing nothing then lasts this many steps in each of this many training scenarios."""
+COLUMNS = ["env", "variant", "seed", "outage", "line", "episode", "scenario", "horizon", "survived_steps", "survival"]
+COLUMNS += ["reward", "decisions", "topology_actions", "simulator_calls", "dc_calls", "llm_calls"]
+
+
+class OutageWorld(World):
+    """A world of which one line is out of service for whole episodes: nobody may put it back."""
+
+    def __init__(self, world, line, operator=None):
+        """world: a World, whose environment, scenarios and catalogue are shared; line: index, or None for no outage.
+
+        operator: settings of other reflexes than the world's, as in `config.Operator`; default: the world's.
+        """
+        vars(self).update(vars(world))
+        self.line, self.env_steps, self._done = line, 0, True
+        if operator is not None:
+            self.operator = Operator(operator)
+
+    def _first_state(self, seed):
+        if self.line is None:
+            return super()._first_state(seed)
+        reset = self.env.reset
+        # The parent resets without options; for this one call the line is taken out before the first observation.
+        self.env.reset = functools.partial(reset, options={"init state": {"set_line_status": [(self.line, -1)]}})
+        try:
+            return self._out(super()._first_state(seed))
+        finally:
+            del self.env.reset
+
+    def _next_state(self, action, line):
+        state, reward, blackout = super()._next_state(action, line)
+        return self._out(state), reward, blackout
+
+    def _out(self, state):
+        """Whoever reconnects lines waits for their cooldown: this one's outlasts the episode (no feature shows it)."""
+        if self.line is not None:
+            state.cooldown_line[self.line] = self.spec.horizon + 2
+        return state
+
+
+def choose_lines(world, number):
+    """The lines to take out: the most loaded ones whose loss the grid survives, at most `number` of them, in that order.
+
+    Loading: mean over the states in which an agent is asked when nothing is done in the first TRIED training scenarios.
+    Survives: doing nothing, with reconnection of all other lines, lasts LASTS steps in each of them. Where fewer lines
+    than `number` last so long, those that last longest are added, of equals the most loaded.
+    """
+    tried = range(min(TRIED, len(world.sets["train"])))
+    asked = [state for index in tried for state in _asked(OutageWorld(world, None), index)]
+    loading = np.mean([state.rho for state in asked], axis=0)
+    lasted = {}
+    for line in np.argsort(-loading, kind="stable").tolist():
+        lasted[line] = min(_lasts(OutageWorld(world, line), index) for index in tried)
+        if sum(steps >= LASTS for steps in lasted.values()) == number:
+            break
+    return sorted(lasted, key=lambda line: -lasted[line])[:number]
+
+
+def _asked(world, index):
+    """States in which an agent is asked, the first state in any case, when nothing is done."""
+    step = world.reset("train", index)
+    states = [step.state]
+    while not step.over:
+        step = world.step(0)
+        states.append(step.state)
+    return states[:-1] or states
+
+
+def _lasts(world, index):
+    """Steps, up to LASTS, that doing nothing survives in a training scenario; 0 where the grid can't start like that."""
+    try:
+        step = world.reset("train", index)
+    except Grid2OpException:
+        return 0
+    while not step.over and world.t < LASTS:
+        step = world.step(0)
+    return min(world.t - step.blackout, LASTS)
+
+
+def variants_of(params, environment):
+    """What is played: (baselines, learned variants) of the declared grid, as far as this module is about them."""
+    grid, ablations = params.grid, params.grid.ablations
+    learned = list(grid.variants)
+    if environment == ablations.environment:
+        learned += [variant for variant in ablations.variants if variant not in learned]
+    chosen = [variant for variant in learned if variant in LEARNED or variant.startswith(ALSO)]
+    return [variant for variant in grid.baselines if variant in UNLEARNED], chosen
+
+
+def play_outages(environment, outages=3, episodes=15, output="results"):
+    """Play everyone on the first test episodes, each of them with one of the lines out, in turn: episode i without line
+    i mod outages. Reads the policies of results/runs; writes <output>/outages/<environment>.csv, a row an episode, and
+    returns it as a table.
+
+    All methods play the same pairs of line and scenario. The same scenarios with all lines in service are in episodes.csv
+    of each run. Raises ConfigError or FileNotFoundError, one line each.
+    """
+    params, root = config.load(), config.root()
+    idle, learned = variants_of(params, environment)
+    world = _world(environment)
+    tasks = [(variant, 0, None) for variant in idle]
+    for variant in learned:
+        seeds = params.seeds if variant in params.grid.variants else params.grid.ablations.seeds
+        folder = Path("results/runs") / environment / variant
+        tasks += [(variant, seed, str(folder / f"seed={seed}" / "policy.safetensors")) for seed in seeds]
+    for _, _, policy in tasks:
+        if policy and not (root / policy).is_file():
+            raise FileNotFoundError(f"no {policy}: its run is missing, see `dvc status`")
+    lines, episodes = choose_lines(world, outages), min(episodes, len(world.sets["test"]))
+    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as="generator")
+    work = parallel(joblib.delayed(_play)(environment, lines, episodes, *task) for task in tasks)
+    names = [world.env.name_line[line] for line in lines]
+    with tqdm(work, total=len(tasks), desc=f"{environment}, without line {' or '.join(names)}", unit="run") as bar:
+        rows = [row for played in bar for row in played]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    path = root / output / "outages" / f"{environment}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    return table
+
+
+@functools.lru_cache(maxsize=1)
+def _world(environment):
+    """Made once a process: it takes seconds."""
+    params = config.load()
+    return World(params.environment(environment), params.scenarios, params.base.operator)
+
+
+def _play(environment, lines, episodes, variant, seed, policy):
+    """All episodes of one run: list of dicts with COLUMNS."""
+    settings, world = config.load().settings(variant), _world(environment)
+    agent = _agent(settings, world, policy)
+    rows = []
+    for episode in range(episodes):
+        line = lines[episode % len(lines)]
+        (result,) = evaluate.play(OutageWorld(world, line, settings.operator), agent, "test", [episode])
+        identity = {"env": environment, "variant": variant, "seed": seed, "outage": episode % len(lines)}
+        rows.append({**identity, "line": world.env.name_line[line], "episode": episode, **result.row()})
+    return rows
+
+
+def _agent(settings, world, policy):
+    if policy:
+        return evaluate.Policy(load_policy(config.root() / policy, world.catalogue))
+    if settings.method == "greedy":
+        return baselines.Greedy(WhatIf(world), settings.greedy.shortlist)
+    return baselines.DoNothing()

@@ -1,0 +1,258 @@
+"""Figures of the ablations: reasoning (Fig. 4), shaping (Fig. K), generalisation, and the open questions' contrasts.
+
+Each is saved as PNG, SVG and PDF beside the CSV of its points. A row without a seed is the mean of all seeds, with low and
+high; the rows with one are the seeds' own means, the small dots. All variants of a figure are shown on the seeds that all
+of them were run with. What is not in the declared grid is left out and named below the figure.
+"""
+
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
+
+from ace.report import stats
+from ace.report.ablations import NOT_RUN, available, value_at
+from ace.report.runs import ReportError
+from ace.report.style import LINES, MORE_LINES, save, theme
+from ace.report.tables import label, write_csv
+
+REASONING = ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"]
+NO_CRITIC = "ace_no_critic"  # the level that no shaping reaches
+SHAPING = ["ace_K01", "ace_K02", "ace", "ace_K08", *(f"ace_random_K{k}" for k in ("01", "02", "04", "08")), NO_CRITIC]
+GENERALISATION = ["ace_query_high", "ace_query_low", "sac", "ace_half_query_high", "ace_half_query_low", "ace_half_sac"]
+SURVIVAL = "Survival in the test, % of the horizon"
+REACHED = 0.9  # our reading of convergence: this share of the run's own best validation survival
+LATE = 2 / 3  # variability of Q is that of the last third of training
+COLUMNS = ["env", "variant", "metric", "seed", "value", "low", "high", "n_seeds", "n_episodes"]
+
+
+def late_q_std(training):
+    """Mean of q_std over the validations in the last third of training. training: a run's training.csv."""
+    late = training["decisions"] > LATE * training["decisions"].max()
+    return float(training.loc[late, "q_std"].mean())
+
+
+def decisions_to_converge(training):
+    """Decisions until validation survival first reaches REACHED of its own maximum, to the next validation."""
+    reached = training["survival"] >= REACHED * training["survival"].max() - 1e-9  # 90 % exactly is reached
+    return float(training.loc[reached, "decisions"].iloc[0])
+
+
+# of one run
+TRAINING_METRICS = {"q_std": late_q_std, "decisions_to_converge": decisions_to_converge}
+
+
+def points(runs, env, variants, metrics=("survival",), **settings):
+    """Long table with COLUMNS, then one for each of settings: name=key of the settings (section.name).
+
+    Survival: mean over seeds and test episodes with its 95 % bootstrap interval. TRAINING_METRICS: mean over the seeds;
+    low and high are the lowest and the highest seed, since an interval of three numbers would promise too much.
+    """
+    seeds = runs.seeds_of_all(env, variants) if variants else []
+    rows = []
+    for variant in variants:
+        of_seeds = [run for run in runs.of(env, variant) if run.seed in seeds]
+        said = [_in_force(of_seeds[0].manifest["settings"], key) for key in settings.values()]
+        for metric in metrics:
+            if metric in TRAINING_METRICS:
+                if any(run.training is None for run in of_seeds):
+                    raise ReportError(f"not every seed of {env}/{variant} has a training.csv: make its cell again")
+                means = np.array([TRAINING_METRICS[metric](run.training) for run in of_seeds])
+                found, n = (means.mean(), means.min(), means.max()), 0
+            else:
+                scores = runs.scores(env, variant, metric, seeds)
+                means, found, n = scores.mean(axis=1), stats.estimate([[scores]], lambda m: m[..., 0]), scores.shape[1]
+            rows.append([env, variant, metric, None, *found, len(seeds), n, *said])
+            rows += [
+                [env, variant, metric, seed, mean, None, None, 1, n, *said]
+                for seed, mean in zip(seeds, means, strict=True)
+            ]
+    return pd.DataFrame(rows, columns=[*COLUMNS, *settings]).astype({"seed": "Int64"})
+
+
+def reasoning(params, results):
+    """Fig. 4: without the bad case in the prompt, and with fewer rounds. Returns the table drawn."""
+    keys = {"rounds": "refine.rounds", "bad_case": "refine.bad_case"}
+    return _figure(params, results, "reasoning", REASONING, _draw_reasoning, **keys)
+
+
+def shaping(params, results):
+    """Fig. K: variability of Q, convergence and final survival against K, g_LLM and random control. Returns the table."""
+    metrics = [*TRAINING_METRICS, "survival"]
+    return _figure(params, results, "shaping", SHAPING, _draw_shaping, metrics, K="shape.K", judge="shape.judge")
+
+
+def generalisation(params, results):
+    """Trained on all or on half of the scenarios, f_LLM asked often or seldom, and SAC. Returns the table drawn."""
+    keys = {"share": "train.share", "refine": "refine.enabled", "every": "refine.every"}
+    return _figure(params, results, "generalisation", GENERALISATION, _draw_generalisation, **keys)
+
+
+def open_questions(table, results):
+    """Every contrast in points of survival with its interval; table: as `questions.write` makes it. Returns the rows."""
+    data = table[table["unit"] == "pts of survival"]
+    with theme():
+        save(_draw_contrasts(data), Path(results) / "figures", "open_questions")
+    write_csv(data, Path(results) / "figures" / "open_questions.csv")
+    return data
+
+
+def _figure(params, results, name, variants, draw, metrics=("survival",), **settings):
+    runs, ran = available(params, results, variants)
+    data = points(runs, params.grid.ablations.environment, ran, metrics, **settings)
+    missing = [variant for variant in variants if variant not in ran]
+    folder = Path(results) / "figures"
+    with theme():
+        figure = draw(data)
+        title = f"{params.grid.ablations.environment} ({params.scale}), {_seeds(data)}"
+        figure.suptitle(title, fontsize="medium")
+        if missing:
+            absent = f"{NOT_RUN}: {'; '.join(label(variant) for variant in missing)}"
+            figure.supxlabel(fill(absent, int(13 * figure.get_figwidth())), fontsize="x-small", color="#5a5a5a")
+        save(figure, folder, name)
+    write_csv(data, folder / f"{name}.csv")
+    return data
+
+
+def _in_force(settings, key):
+    """The setting at key, None where its section is switched off."""
+    switch = f"{key.split('.')[0]}.enabled"
+    return None if key != switch and value_at(settings, switch) is False else value_at(settings, key)
+
+
+def _seeds(data):
+    seeds = sorted(set(data["seed"].dropna()))
+    return f"dots: seeds {', '.join(map(str, seeds))}" if seeds else NOT_RUN
+
+
+def _draw_points(panel, rows, places, look, name=None, offset=0.0, side=1):
+    """Means with their low and high at places (n,), in the order of the means in rows, and beside them the seeds as dots.
+
+    side: 1 puts the dots to the right, -1 to the left.
+    """
+    colour, line, marker = look
+    aside = panel.transData + ScaledTranslation(
+        side * 7 / 72, 0, panel.figure.dpi_scale_trans
+    )  # on a log axis as on others
+    means = rows[rows["seed"].isna()]
+    x = np.asarray(places, float) + offset
+    for place, (_, mean) in zip(x, means.iterrows(), strict=True):
+        panel.plot([place, place], [mean["low"], mean["high"]], color=colour, linewidth=2, solid_capstyle="butt")
+        own = rows[(rows["variant"] == mean["variant"]) & rows["seed"].notna()]["value"]
+        dots = {"marker": "o", "linestyle": "", "markersize": 3, "markerfacecolor": "white", "transform": aside}
+        panel.plot(np.full(len(own), place), own, color=colour, **dots)
+    panel.plot(x, means["value"], color=colour, linestyle=line, marker=marker, markersize=7, linewidth=1.1, label=name)
+
+
+def _limits(data):
+    """(bottom, top) of an axis of survival: no bar needs the zero, but a narrow axis would make much of little."""
+    lowest = data[["value", "low"]].min(axis=None) if len(data) else 0.0
+    return max(0.0, 10 * np.floor((lowest - 10) / 10)), 103
+
+
+def _draw_reasoning(data):
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    panel = figure.subplots()
+    means = data[data["seed"].isna()]
+    for place, (_, row) in enumerate(means.iterrows()):
+        look = LINES["ace"] if row["variant"] == "ace" else MORE_LINES[0 if row["bad_case"] else 1]
+        _draw_points(panel, data[data["variant"] == row["variant"]], [place], look)
+    names = [
+        f"{row['rounds']} round{'s' if row['rounds'] > 1 else ''}\n{'with' if row['bad_case'] else 'without'} bad case"
+        for _, row in means.iterrows()
+    ]
+    panel.set_xticks(range(len(names)), names)
+    panel.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    panel.set_ylim(*_limits(data))
+    panel.set_ylabel(SURVIVAL)
+    panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
+    return figure
+
+
+def _draw_shaping(data):
+    figure = Figure(figsize=(11.5, 4.2), layout="constrained")
+    panels = figure.subplots(1, 3)
+    texts = {
+        "q_std": ("Standard deviation of Q in a batch", "Last third of training\nbar: lowest to highest seed"),
+        "decisions_to_converge": (
+            "Decisions in training",
+            f"To {100 * REACHED:.0f} % of the best validation survival\nbar: lowest to highest seed",
+        ),
+        "survival": (SURVIVAL, "Final test\nbar: 95 % interval"),
+    }
+    # beside each other, so that neither hides the other: by 5 % of K
+    for judge, look, name, side in (("llm", LINES["ace"], "g_LLM", -1), ("random", MORE_LINES[1], "random control", 1)):
+        chosen = data[(data["judge"] == judge) & (data["variant"] != NO_CRITIC)].sort_values("K", kind="stable")
+        for panel, metric in zip(panels, texts, strict=True):
+            rows = chosen[chosen["metric"] == metric]
+            if len(rows):
+                places = 1.05**side * rows.loc[rows["seed"].isna(), "K"].to_numpy(float)
+                _draw_points(panel, rows, places, look, name, side=side)
+    ticks = sorted(set(data.loc[data["variant"] != NO_CRITIC, "K"])) or [1.0]
+    for panel, (metric, (y_label, title)) in zip(panels, texts.items(), strict=True):
+        level = data[(data["variant"] == NO_CRITIC) & (data["metric"] == metric) & data["seed"].isna()]
+        if len(level):
+            colour, line, _ = LINES[NO_CRITIC]
+            panel.axhline(level["value"].iloc[0], color=colour, linestyle=line, linewidth=1.5, label="without shaping")
+        panel.set_xscale("log")
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        panel.set_xticks([], minor=True)
+        panel.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+        here = data[data["metric"] == metric]
+        panel.set_ylim(*(_limits(here) if metric == "survival" else (0, 1.1 * here["value"].max() if len(here) else 1)))
+        panel.set_xlabel("K, units of a step's reward (log scale)")
+        panel.set_ylabel(y_label)
+        panel.set_title(title, fontsize="small")
+    if panels[2].get_legend_handles_labels()[0]:
+        panels[2].legend(fontsize="small")
+    return figure
+
+
+def _draw_generalisation(data):
+    figure = Figure(figsize=(6.8, 4.4), layout="constrained")
+    panel = figure.subplots()
+    shares = sorted(set(data["share"]), reverse=True)
+    refines = data["refine"].astype(bool)
+    refining = data[refines]
+    series = [
+        (refining[refining["every"] == every], look, f"ACE, f_LLM every {every:g} decisions")
+        for every, look in zip(sorted(set(refining["every"])), (LINES["ace"], MORE_LINES[1]), strict=False)
+    ]
+    series = [each for each in [*series, (data[~refines], LINES["sac"], "SAC")] if len(each[0])]
+    for number, (rows, look, name) in enumerate(series):
+        rows = rows.sort_values("share", ascending=False, kind="stable")
+        places = [shares.index(share) for share in rows.loc[rows["seed"].isna(), "share"]]
+        _draw_points(panel, rows, places, look, name, offset=0.08 * (number - (len(series) - 1) / 2))
+    panel.set_xticks(range(len(shares)), [f"{100 * share:g} %" for share in shares])
+    panel.set_xlim(-0.5, max(len(shares), 1) - 0.5)
+    panel.set_ylim(*_limits(data))
+    panel.set_xlabel("Training scenarios used; the test scenarios are of other days")
+    panel.set_ylabel(SURVIVAL)
+    panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
+    if series:
+        panel.legend(fontsize="small")
+    return figure
+
+
+def _draw_contrasts(data):
+    figure = Figure(figsize=(8.2, 1.6 + 0.26 * len(data)), layout="constrained")
+    panel = figure.subplots()
+    panel.axvline(0, color="#5a5a5a", linewidth=1)
+    looks = [LINES["ace"], LINES["sac"]]  # taking turns, so that neighbouring questions are told apart
+    order = list(dict.fromkeys(data["id"]))
+    for y, (_, row) in enumerate(data.iterrows()):
+        colour, _, marker = looks[order.index(row["id"]) % 2]
+        panel.plot([row["ci_low"], row["ci_high"]], [y, y], color=colour, linewidth=2)
+        panel.plot(row["estimate"], y, color=colour, marker=marker, markersize=6)
+        place = {"xycoords": panel.get_yaxis_transform(), "va": "center", "fontsize": "x-small"}
+        panel.annotate(row["n"], (1.01, y), **place)
+    names = [f"{row['id']}  {row['contrast']}" for _, row in data.iterrows()]
+    panel.set_yticks(range(len(data)), names, fontsize="small")
+    panel.set_ylim(max(len(data), 1) - 0.5, -0.5)
+    panel.set_xlabel("Difference in survival, points; bar: 95 % interval")
+    title = f"The open questions (scale {data['scale'].iloc[0]})" if len(data) else NOT_RUN
+    panel.set_title(title, fontsize="medium")
+    return figure

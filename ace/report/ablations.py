@@ -1,0 +1,223 @@
+"""Table 3: ACE taken apart, group by group, every variant beside the reference of its group.
+
+Ablations run on one environment with fewer seeds than ACE has. So a difference takes the seeds that both were run with
+(they share the start of the networks and the order of the scenarios) and identical test episodes; the bootstrap still
+draws the seeds of each by themselves, since from there on training runs part ways.
+
+What is not in the declared grid is a row that says so in the Markdown and LaTeX tables and is left out of the CSV.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ace.checked import ConfigError
+from ace.report import stats
+from ace.report.runs import Runs, ablations, declared, read
+from ace.report.tables import HEADLINE, _cells, _count, _scores, _with_interval, _write_three, label
+
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants that differ in one thing. settings: the keys of params.yaml that tell them apart."""
+
+    title: str
+    variants: list
+    settings: list
+    reference: str = "ace"
+
+
+GROUPS = [
+    Group("f_LLM query frequency", ["ace_query_high", "ace", "ace_query_low"], ["refine.every"]),
+    Group(
+        "Bad-case threshold",  # of a mini-batch all bad cases are refined: else `most` would decide how many
+        ["ace_rbar_neg", "ace_rbar_zero", "ace_rbar_pos"],
+        ["refine.threshold", "refine.most"],
+        reference="ace_rbar_zero",
+    ),
+    Group("LoRA rounds", ["ace_no_finetune", "ace_lora_1", "ace", "ace_lora_3"], ["finetune.every"]),
+    Group("g_LLM frequency", ["ace_no_critic", "ace_critic_low", "ace", "ace_critic_high"], ["shape.every"]),
+    Group(
+        "Trajectory selection",
+        ["ace", "ace_select_state", "ace_select_action", "ace_select_action_index"],
+        ["shape.select", "shape.threshold", "shape.describe"],
+    ),
+    Group("K, judged by g_LLM", ["ace_K01", "ace_K02", "ace", "ace_K08"], ["shape.K", "shape.judge"]),
+    Group(
+        "K, random control",
+        ["ace", "ace_random_K01", "ace_random_K02", "ace_random_K04", "ace_random_K08"],
+        ["shape.K", "shape.judge"],
+    ),
+    Group(
+        "Bad cases and rounds",
+        ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"],
+        ["refine.bad_case", "refine.rounds"],
+    ),
+    Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac"),
+    Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac"),
+    Group("The same settings once more", ["ace", "ace_again"], []),
+    Group("More samples without a model", ["sac", "sac_20k", "expert_sac", "expert_100k", "ace"], ["train.decisions"]),
+]
+# of one run, from its manifest
+COUNTS = {
+    "refinements": lambda manifest: manifest.get("refinements", 0),
+    # as many as there were, whatever finetune.every promised; a round that lowers the held-out rate isn't kept
+    "lora_rounds": lambda manifest: len(manifest.get("finetune_rounds", [])),
+    "lora_rounds_kept": lambda manifest: sum(each["accepted"] for each in manifest.get("finetune_rounds", [])),
+    "adjustments": lambda manifest: manifest.get("shaped", 0),
+    "simulator_calls_train": lambda manifest: manifest["budget"]["train"]["simulator_calls"],
+    "llm_calls_train": lambda manifest: manifest["budget"]["train"]["llm_calls"],
+}
+COLUMNS = ["group", "env", "variant", "setting", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "reference"]
+COLUMNS += ["reference_mean", "difference", "difference_low", "difference_high", "n_common_seeds", *COUNTS]
+COLUMNS += ["n_seeds", "n_episodes", "scale"]
+HEAD = ["Group", "Variant", "Setting", "Survival, %", "IQM [95 %]", "Reference on these seeds"]
+HEAD += ["minus reference [95 %]", "Reward", "IQM [95 %]", "minus reference [95 %]", "Refinements"]
+HEAD += ["LoRA rounds (kept)", "Adjustments", "Simulator calls", "LLM calls", "Seeds x episodes"]
+NOTE = (
+    "The reference of a group is ACE as in `base`; of the thresholds, the one of `base` with all bad cases of a "
+    "mini-batch refined; of the groups with another reward or length, SAC under the same condition. ± is the standard "
+    "deviation of the seeds' means, IQM the interquartile mean over seeds x episodes, both over all seeds of the row. "
+    "minus reference: paired difference of the means on identical test episodes and on the seeds that both were run "
+    "with; the column before it has the reference's mean on these. Intervals: 95 % bootstrap of seeds and episodes. "
+    "With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the differences exclude 0, see "
+    "the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds (in brackets those not "
+    "rolled back), adjustments of rewards and calls are counted in training, means over the seeds; the corpus of the "
+    "language model, the same for all rows that use the model, is not in them. Setting: as in the run's manifest. "
+    f"{NOT_RUN}: not in the declared grid of params.yaml."
+)
+
+
+class Pair(NamedTuple):
+    """a - b: the difference with its interval, b's mean and the number of seeds, all on the seeds that both have."""
+
+    difference: stats.Estimate
+    mean_b: float
+    n_seeds: int
+
+
+def available(params, results, names):
+    """Runs of those of the names that are in the declared grid, on the ablations' environment.
+
+    Returns (Runs, names that were run, in their order); both are empty where none of them is declared.
+    """
+    env = params.grid.ablations.environment
+    here = [*ablations(params), *(declared(params) if env in params.grid.environments else [])]
+    ran = [name for name in dict.fromkeys(names) if name in here]
+    return (read(params, results, ran) if ran else Runs(params.scale, [], [], {})), ran
+
+
+def pair(runs, env, a, b, metric):
+    """a - b on identical episodes and common seeds. Returns Pair."""
+    seeds = runs.seeds_of_all(env, [a, b])
+    scores_a, scores_b = (runs.scores(env, variant, metric, seeds) for variant in (a, b))
+    return Pair(stats.paired_difference(scores_a, scores_b), float(scores_b.mean()), len(seeds))
+
+
+def value_at(settings, key):
+    """Of resolved settings the one at section.name; None where the section has no such name."""
+    section, _, name = key.partition(".")
+    return settings[section].get(name)
+
+
+def differences(params, results, variants, reference="ace", metric="survival"):
+    """variant - reference, a row for each that was run, as `pair` has it; empty where the reference was not run."""
+    runs, ran = available(params, results, [reference, *variants])
+    env = params.grid.ablations.environment
+    others = [variant for variant in ran if variant != reference] if reference in ran else []
+    pairs = [(label(variant), pair(runs, env, variant, reference, metric)) for variant in others]
+    rows = [[name, *found.difference, found.mean_b, found.n_seeds] for name, found in pairs]
+    columns = ["variant", f"minus {reference}", "ci_low", "ci_high", f"{reference} on these seeds", "n_seeds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def setting(settings, keys):
+    """The given keys (section.name) of resolved settings, as params.yaml writes them; a switched-off section as that."""
+    parts = {}
+    for key in keys:
+        switch = f"{key.split('.')[0]}.enabled"
+        shown = switch if value_at(settings, switch) is False else key
+        value = value_at(settings, shown)
+        parts[shown] = value if isinstance(value, str) else json.dumps(value)
+    return ", ".join(f"{key} = {value}" for key, value in parts.items())
+
+
+def _setting_of(params, runs, env, variant, keys):
+    """From the manifest of a run; where there is none from params.yaml, or a dash where that doesn't know the variant."""
+    if (env, variant) in runs.cells:
+        return setting(runs.of(env, variant)[0].manifest["settings"], keys)
+    try:
+        return setting(params.settings(variant).model_dump(), keys)
+    except ConfigError:
+        return "–"
+
+
+def count(runs, env, variant, what):
+    """One of COUNTS, mean over the seeds."""
+    return float(np.mean([COUNTS[what](run.manifest) for run in runs.of(env, variant)]))
+
+
+def write_ablations(params, results):
+    """Writes tables/ablations.{csv,md,tex} under results. Returns the table, a row for each group, variant and metric."""
+    runs, ran = available(params, results, [v for group in GROUPS for v in (group.reference, *group.variants)])
+    env = params.grid.ablations.environment
+    rows, shown = [], []
+    for group in GROUPS:
+        for variant in group.variants:
+            said = _setting_of(params, runs, env, variant, group.settings)
+            if variant in ran:
+                rows += _rows(runs, env, group, variant, said)
+            shown.append((group.title, variant, said))
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    lines = [_line(table[table["group"] == title], env, *rest, title) for title, *rest in shown]
+    title = f"ACE taken apart, {env}, scale {params.scale}"
+    _write_three(results, "ablations", table, HEAD, lines, title, NOTE)
+    return table
+
+
+def summary(table):
+    """What was run and what was not, in one sentence."""
+    names = list(dict.fromkeys(variant for group in GROUPS for variant in group.variants))
+    missing = [name for name in names if name not in set(table["variant"])]
+    done = f"{len(names) - len(missing)} of {len(names)} variants were run"
+    return f"{done}; {NOT_RUN}: {', '.join(missing)}." if missing else f"{done}."
+
+
+def _rows(runs, env, group, variant, said):
+    counts = [count(runs, env, variant, what) for what in COUNTS]
+    compared = variant != group.reference and (env, group.reference) in runs.cells
+    for metric in HEADLINE:
+        found = stats.summary(runs.scores(env, variant, metric))
+        against = [None] * 6
+        if compared:
+            other = pair(runs, env, variant, group.reference, metric)
+            against = [group.reference, other.mean_b, *other.difference, other.n_seeds]
+        yield [group.title, env, variant, said, metric, *found[:5], *against, *counts, *found[5:], runs.scale]
+
+
+def _line(table, env, variant, said, title):
+    """A row of the Markdown table; table: the rows of its group."""
+    cells = _cells(table, env, variant)
+    if not cells:
+        return [title, label(variant), said, NOT_RUN, *[""] * (len(HEAD) - 4)]
+    survival, reward = (cells[metric] for metric in HEADLINE)
+    known = pd.notna(survival["reference_mean"])
+    rounds = f"{survival['lora_rounds']:.1f} ({survival['lora_rounds_kept']:.1f})"
+    return [
+        *(title, label(variant), said, *_scores(survival, 1)),
+        *(f"{survival['reference_mean']:.1f}" if known else "", _difference(survival)),
+        *(*_scores(reward, 1), _difference(reward)),
+        *(_count(survival["refinements"]), rounds, _count(survival["adjustments"])),
+        *(_count(survival["simulator_calls_train"]), _count(survival["llm_calls_train"])),
+        f"{survival['n_seeds']} x {survival['n_episodes']}",
+    ]
+
+
+def _difference(row):
+    names = ("difference", "difference_low", "difference_high")
+    return _with_interval(*(float(row[name]) for name in names), 1, sign="+") if pd.notna(row["difference"]) else ""

@@ -1,0 +1,189 @@
+"""The environments: what each grid is made of, how its catalogue lies, how hard its scenarios are, and a drawn grid.
+
+Sizes and scenario statistics of the declared grids are those of results/scenarios/<env>.json; grids that are in
+params.yaml and not in the declared grid are measured anew, in the same way. Of a grid of the paper that params.yaml does
+not name, which is WCCI 2022, only the grid itself is read: there are no scenarios to speak of.
+"""
+
+import json
+import warnings
+from pathlib import Path
+
+import grid2op
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from grid2op.PlotGrid import PlotMatplot
+from lightsim2grid import LightSimBackend
+from matplotlib.figure import Figure
+
+from ace.grid.actions import Catalogue
+from ace.grid.card import environment_card
+from ace.grid.environment import World
+from ace.grid.scenarios import SPLITS
+from ace.report.runs import ReportError, declared, read
+from ace.report.style import save, theme
+from ace.report.tables import _count, _write, latex, markdown, write_csv
+
+UNDECLARED = {"wcci2022": "l2rpn_wcci_2022"}  # grids of the paper that params.yaml does not name -> Grid2Op's name
+IDLE = ["do_nothing", "reconnect", "greedy"]
+SAMPLED = 20  # scenarios of a split that `environment_card` takes its load statistics from
+COLUMNS = ["env", "grid2op", "substations", "lines", "loads", "generators", "actions", "hub", "hub_share"]
+COLUMNS += ["thermal_factor", "horizon", "opponent", "source_days"]
+COLUMNS += [f"{what}_{split}" for split in SPLITS for what in ("days", "scenarios", "load_mean_mw", "load_max_mw")]
+COLUMNS += [f"survival_{variant}" for variant in IDLE] + ["run_here", "scale"]
+NOTE = (
+    "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: "
+    "the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of "
+    "training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean "
+    "over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; "
+    "a dash where no run of this scale is declared."
+)
+
+
+def write_environments(params, results):
+    """Writes tables/environments.{csv,md,tex} and figures/environments.{png,svg,csv} under results. Returns the table."""
+    cards = {name: card(params, results, name) for name in params.environments}
+    cards |= {name: grid_card(grid) for name, grid in UNDECLARED.items() if name not in cards}
+    cards = {name: found for name, found in cards.items() if found}
+    table = pd.DataFrame([_row(params, results, *item) for item in cards.items()], columns=COLUMNS).astype(object)
+    table = table.where(table.notna(), None)
+    folder, title = Path(results) / "tables", f"Environments, scale {params.scale}"
+    write_csv(table, folder / "environments.csv")
+    cells = [_cells(row) for row in table.to_dict("records")]
+    _write(folder / "environments.md", f"# {title}\n\n{markdown(HEAD, cells)}\n{NOTE}\n")
+    _write(folder / "environments.tex", latex(HEAD, cells, title))
+    draw(cards, params, params.grid.environments[0], results)
+    return table
+
+
+def card(params, results, name):
+    """The card of a grid in params.yaml, as `environment_card` makes it: the file where the grid is declared."""
+    if name in params.grid.environments:
+        path = Path(results) / "scenarios" / f"{name}.json"
+        if not path.is_file():
+            raise ReportError(f"no results/scenarios/{name}.json: run `dvc repro scenarios@{name}`")
+        return json.loads(path.read_text(encoding="utf-8"))
+    # No hash of all scenarios is wanted here, which is most of a card's time: as many as its statistics look at.
+    few = {split: min(SAMPLED, getattr(params.scenarios, split)) for split in SPLITS}
+    scenarios = params.scenarios.model_copy(update=few)
+    found = environment_card(World(params.environment(name), scenarios, params.base.operator))
+    for split in SPLITS:
+        found["splits"][split]["scenarios"] = getattr(params.scenarios, split)
+    return found
+
+
+def grid_card(name):
+    """Sizes and catalogue of a grid that Grid2Op packages, without scenarios; None where it packages no such grid."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            env = grid2op.make(name, test=True, backend=LightSimBackend())
+        except Exception:
+            # Which error says so has changed between versions of Grid2Op.
+            return None
+        env.close()
+    catalogue = Catalogue(env)
+    by_sub = np.bincount(catalogue.sub[1:], minlength=catalogue.n_sub)
+    sizes = {"substations": catalogue.n_sub, "lines": catalogue.n_line, "loads": env.n_load, "generators": env.n_gen}
+    share = round(float(by_sub.max() / by_sub.sum()), 4)
+    return {"grid2op": name, **sizes, "actions": catalogue.n - 1, "actions_by_substation": by_sub.tolist()} | {
+        "hub_share": share,
+    }
+
+
+def _row(params, results, name, found):
+    row = {column: found.get(column) for column in COLUMNS[1:13]}
+    row |= {"env": name, "hub": int(np.argmax(found["actions_by_substation"])), "scale": params.scale}
+    row["run_here"] = name in params.grid.environments
+    for split, about in found.get("splits", {}).items():
+        row[f"days_{split}"] = " ".join(map(str, about["source_days"]))
+        row[f"scenarios_{split}"] = about["scenarios"]
+        row |= {f"load_{what}_mw_{split}": about["load_mw"][what] for what in ("mean", "max")}
+    idle = [variant for variant in IDLE if variant in declared(params)]
+    if row["run_here"] and idle:
+        runs = read(params, results, idle)
+        row |= {f"survival_{variant}": float(runs.scores(name, variant, "survival").mean()) for variant in idle}
+    return row
+
+
+HEAD = ["Grid", "Grid2Op", "Substations", "Lines", "Loads", "Generators", "Actions", "Largest", "Limits", "Steps"]
+HEAD += ["Opponent", "Days", "Load, MW: train", "validation", "test", "Survival, %"]
+
+
+def _cells(row):
+    sizes = [_count(row[name]) for name in ("substations", "lines", "loads", "generators", "actions")]
+    largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
+    about = [_shown(row["thermal_factor"]), _shown(row["horizon"], _count)]
+    about += [_shown(row["opponent"], lambda yes: "yes" if yes else "no")]
+    means, highest = ([_shown(row[f"load_{what}_mw_{split}"], _count) for split in SPLITS] for what in ("mean", "max"))
+    loads = [mean if mean == "–" else f"{mean} ({top})" for mean, top in zip(means, highest, strict=True)]
+    days = _slashed(_shown(row[f"days_{split}"]) for split in SPLITS)
+    survival = _slashed(_shown(row[f"survival_{variant}"], "{:.1f}".format) for variant in IDLE)
+    return [row["env"], row["grid2op"], *sizes, largest, *about, days, *loads, survival]
+
+
+def _shown(value, write=str):
+    return "–" if value is None else write(value)
+
+
+def _slashed(parts):
+    """Several cells as one; a single dash where none of them says anything."""
+    parts = list(parts)
+    return "–" if set(parts) == {"–"} else " / ".join(parts)
+
+
+class GridPlot(PlotMatplot):
+    """Grid2Op's own picture of a grid, on given axes instead of a figure of its own."""
+
+    def __init__(self, observation_space, axes):
+        super().__init__(observation_space, load_name=False, gen_name=False, line_name=False)
+        self.axes = axes
+
+    def clear_figure(self, figure):
+        self.xlim, self.ylim, self.ax = [0, 0], [0, 0], self.axes
+
+    def plot_postprocess(self, figure, observation, update):
+        self.ax.set(xlim=(self.xlim[0] - self.xpad, self.xlim[1] + self.xpad), aspect="equal")
+        self.ax.set_ylim(self.ylim[0] - self.ypad, self.ylim[1] + self.ypad)
+
+
+def draw(cards, params, name, results):
+    """Catalogue sizes by substation of all grids; below, grid `name` at the first moment of danger of a training scenario.
+
+    Writes figures/environments.{png,svg,csv} under results.
+    """
+    world = World(params.environment(name), params.scenarios, params.base.operator)
+    step = world.reset("train", 0)
+    with theme():
+        figure = Figure(figsize=(11, 9.6), layout="constrained")
+        above, below = figure.subfigures(2, 1, height_ratios=(1, 2.6))
+        panels = above.subplots(1, len(cards), squeeze=False, sharey=True)[0]
+        for panel, (env, found) in zip(panels, cards.items(), strict=True):
+            _draw_catalogue(panel, env, found)
+        panels[0].set_ylabel("Actions")
+        axes = below.subplots()
+        with mpl.rc_context({"font.size": 6}):
+            plot = GridPlot(world.env.observation_space, axes)
+            plot.plot_obs(world.env.get_obs(), figure=figure, line_info="rho", load_info=None, gen_info=None)
+        axes.set_title(
+            f"{name}: training scenario 0, step {step.state.t}, the fullest line at {100 * step.state.rho_max:.0f} % of its "
+            "limit\nnumbers: loading in %; blue below 50 %, orange below 100 %, red above",
+            fontsize="medium",
+        )  # fmt: skip
+        save(figure, Path(results) / "figures", "environments")
+    rows = [
+        ("actions", env, sub, n) for env, found in cards.items() for sub, n in enumerate(found["actions_by_substation"])
+    ]
+    rows += [("loading_percent", name, *pair) for pair in zip(world.env.name_line, 100 * step.state.rho, strict=True)]
+    data = pd.DataFrame(rows, columns=["what", "env", "substation_or_line", "value"])
+    write_csv(data, Path(results) / "figures" / "environments.csv")
+    return data
+
+
+def _draw_catalogue(panel, env, found):
+    by_sub = np.sort(found["actions_by_substation"])[::-1]
+    panel.bar(np.arange(1, len(by_sub) + 1), by_sub, width=1.0, color="#0072b2", edgecolor="white", linewidth=0.2)
+    panel.set(yscale="log", ylim=(1, None), xlabel="Substation, by size")
+    share = f"{100 * found['hub_share']:.0f} % at substation {int(np.argmax(found['actions_by_substation']))}"
+    panel.set_title(f"{env}: {found['actions']:,} actions\n{share}", fontsize="medium")

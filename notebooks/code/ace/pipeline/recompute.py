@@ -1,0 +1,176 @@
+import argparse
+import difflib
+import fcntl
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ace.pipeline.kernel import PYTHON
+from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
+FOLDER = 'verify'
+TRAINED = {'train', 'ablation'}
+LEFT_OUT = {'language_model'}
+CHEAP_S = 60.0
+CHEAP_OTHER_S = 10.0
+ALL_SEEDS = '-p seeds []'
+
+@dataclass(frozen=True)
+class Cell:
+    name: str
+    command: str
+    outs: list
+    seeds: list
+
+    @property
+    def kind(self):
+        return self.name.partition('@')[0]
+
+    def parts(self, seeds):
+        return [f'{out}/seed={seed}' for out in self.outs for seed in seeds] if self.seeds else self.outs
+
+def read_cells(folder, root):
+    from dvc.repo import Repo
+    with Repo(str(folder)) as repo:
+        stages = [(stage.name, stage.cmd, [out.def_path for out in stage.outs]) for stage in repo.index.stages]
+    cells, without = ({}, [])
+    for name, command, outs in stages:
+        if any(((root / out).exists() for out in outs if out.startswith('results/'))):
+            of_runs = [out for out in outs if out.startswith('results/runs/')]
+            found = sorted((int(path.name[5:]) for out in of_runs for path in (root / out).glob('seed=*')))
+            cells[name] = Cell(name, command, outs, found)
+        elif any((out.startswith('results/') for out in outs)):
+            without.append(name)
+    return (cells, without)
+
+def seconds(cell, seeds, root):
+    if not cell.seeds:
+        return CHEAP_OTHER_S
+    total = 0.0
+    for path in cell.parts(seeds):
+        file = provenance(root, path)
+        wall = json.loads(file.read_text())['wall_s'] if file.is_file() else {}
+        total += wall.get('train', 0.0) + wall.get('evaluate', 0.0)
+    return total
+
+def provenance(workspace, path):
+    return (workspace / path.replace('results/runs', 'results/provenance', 1)).with_suffix('.json')
+
+def choose(cells, root, name='', seed='', draw=random.choice):
+    if not name:
+        if seed:
+            raise WorkspaceError('SEED needs a CELL, as in: make verify CELL=train@wcci2020-ace SEED=0')
+        cheap = [(cell, cell.seeds) for cell in cells.values() if is_cheap(cell, root)]
+        cheap.sort(key=lambda chosen: bool(chosen[0].seeds))
+        trained = [(cell, [number]) for cell in cells.values() if cell.kind in TRAINED for number in cell.seeds]
+        return cheap + ([draw(trained)] if trained else [])
+    if name not in cells:
+        close = difflib.get_close_matches(name, cells, n=1)
+        hint = f'did you mean {close[0]}? ' if close else ''
+        raise WorkspaceError(f"no cell {name!r} with committed results; {hint}there are: {', '.join(cells)}")
+    cell = cells[name]
+    if not seed:
+        return [(cell, cell.seeds)]
+    if seed not in map(str, cell.seeds):
+        has = f"there are: {', '.join(map(str, cell.seeds))}" if cell.seeds else 'it has no seeds'
+        raise WorkspaceError(f'{name}: no seed {seed!r}; {has}')
+    return [(cell, [int(seed)])]
+
+def is_cheap(cell, root):
+    if cell.seeds:
+        return cell.kind not in TRAINED and seconds(cell, cell.seeds, root) <= CHEAP_S
+    return cell.kind not in LEFT_OUT
+
+def bring_results(root, folder):
+    kept = set()
+    for path in sorted((root / 'results').rglob('*')):
+        inside = path.relative_to(root)
+        if path.is_file() and inside.parts[1] != 'notebooks':
+            copy_changed(path, folder / inside)
+            kept.add(inside)
+    for path in sorted((folder / 'results').rglob('*')):
+        if path.is_file() and path.relative_to(folder) not in kept:
+            path.unlink()
+
+def recompute(cell, seeds, folder):
+    for path in [folder / part for part in cell.parts(seeds)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    command = cell.command
+    if cell.seeds:
+        for part in cell.parts(seeds):
+            provenance(folder, part).unlink(missing_ok=True)
+        if ALL_SEEDS not in command:
+            return f'its command in dvc.yaml has no {ALL_SEEDS!r}'
+        command = command.replace(ALL_SEEDS, f"-p seeds '{seeds}'")
+    options = {'shell': True, 'cwd': folder, 'env': surroundings(folder) | {'DVC_STAGE': cell.name}}
+    if cell.seeds:
+        return None if subprocess.run(command, **options).returncode == 0 else 'its stage failed, see above'
+    done = subprocess.run(command, capture_output=True, text=True, errors='replace', **options)
+    if done.returncode:
+        return ' '.join((done.stderr or done.stdout).split())[-300:] or f'its stage ended with {done.returncode}'
+    return None
+
+def compare(cell, seeds, folder, root):
+    command = [PYTHON, '-m', 'ace.report.verify', str(root), str(folder), *cell.parts(seeds)]
+    return subprocess.run(command, cwd=ROOT, env=surroundings(ROOT)).returncode == 0
+
+def verify(name='', seed='', root=ROOT):
+    check(ROOT, root / 'params.yaml')
+    (root / FOLDER).mkdir(exist_ok=True)
+    with alone(root / FOLDER):
+        return _verify(name, seed, root, prepare(FOLDER, root / 'params.yaml', root))
+
+@contextmanager
+def alone(folder):
+    with (folder / '.lock').open('w') as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkspaceError(f'another one is at work in {folder.name}/: wait until it has ended') from None
+        yield
+
+def _verify(name, seed, root, folder):
+    cells, without = read_cells(folder, root)
+    chosen = choose(cells, root, name, seed)
+    if not chosen:
+        raise WorkspaceError('nothing to verify: no results are committed')
+    bring_results(root, folder)
+    about_min = max(1, round(sum((seconds(cell, seeds, root) for cell, seeds in chosen)) / 60))
+    many = '1 cell' if len(chosen) == 1 else f'{len(chosen)} cells'
+    print(f'verify: {many}, about {about_min} min in {FOLDER}/; results/ is not touched')
+    if without and (not name):
+        print(f"left out, since nothing of it is committed: {', '.join(without)}")
+    wrong, begin_s = ([], time.monotonic())
+    for number, (cell, seeds) in enumerate(chosen, start=1):
+        title = cell.name + (f", seed {', '.join(map(str, seeds))}" if cell.seeds else '')
+        print(f'\n[{number}/{len(chosen)}] {title} | {minutes(time.monotonic() - begin_s)} elapsed', flush=True)
+        if cell.kind in TRAINED and (not name):
+            print(f'  drawn at random; again: make verify CELL={cell.name} SEED={seeds[0]}', flush=True)
+        problem = recompute(cell, seeds, folder)
+        if problem:
+            print(f'  error: {problem}', flush=True)
+        if problem or not compare(cell, seeds, folder, root):
+            wrong.append(title)
+    print(f'\nverify: {minutes(time.monotonic() - begin_s)}, {len(chosen) - len(wrong)} of {many} agree')
+    for title in wrong:
+        print(f'verify: does not agree or failed: {title}')
+    return int(bool(wrong))
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog='python -m ace.pipeline.recompute', description='Recompute and compare.')
+    parser.add_argument('--cell', default='', help='a stage of dvc.yaml with results, as train@wcci2020-ace')
+    parser.add_argument('--seed', default='', help="one of the cell's seeds")
+    given = parser.parse_args(arguments)
+    try:
+        return verify(given.cell, given.seed)
+    except WorkspaceError as error:
+        print(f'verify: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('verify: stopped; a training that had begun goes on where it was', file=sys.stderr)
+        return 130
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,136 @@
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+import jinja2
+import mistune
+import pandas as pd
+import yaml
+from ace.report.claims import read_written
+from ace.report.measure import VERDICTS
+from ace.report.runs import ReportError, seeds_of
+from ace.report.show import ours, readme_table, summary_line
+from ace.report.tables import markdown, write_csv
+PICTURES = {'.svg': 'image/svg+xml', '.png': 'image/png'}
+COLUMNS = ['item', 'file', 'stage', 'notebook', 'runs', 'seconds', 'md5']
+NUMBER = re.compile('[-+]?\\d[-+\\d.,±×x%\\[\\] ]*')
+SHORT = 28
+TEMPLATE = 'page.html'
+
+@dataclass(frozen=True)
+class Item:
+    place: str
+    title: str
+    about: str = ''
+
+    @property
+    def anchor(self):
+        return self.place.replace('/', '-')
+ITEMS = (Item('tables/main', 'Table 1: main comparison'), Item('tables/ablation_roles', 'Table 2: roles of the language model'), Item('tables/ablations', 'Table 3: ACE taken apart'), Item('tables/cost', 'Table 4: what it costs'), Item('tables/language_model', 'The language model by itself'), Item('tables/environments', 'Environments and their action catalogues'), Item('tables/outages', 'Trained policies with a line out'), Item('tables/open_questions', 'Open questions'), Item('tables/paired', 'Paired differences', 'Every method of the main comparison (a) minus each reference (b), on identical test episodes.'), Item('figures/learning_curves', 'Learning curves', 'Survival on validation scenarios: mean of the seeds, the band from the lowest to the highest. Methods that learn nothing are shown by their test episodes.'), Item('figures/main', 'Main comparison, drawn', 'Interquartile mean over seeds and test episodes with its 95 % interval.'), Item('figures/reasoning', 'Fig. 4: without bad-case and without multi-round reasoning'), Item('figures/shaping', 'The size K of reward shaping'), Item('figures/generalisation', 'Unseen scenarios and outages'), Item('figures/open_questions', 'Open questions, drawn'), Item('figures/environments', 'A grid with its loadings'))
+
+class _Html(mistune.HTMLRenderer):
+
+    def heading(self, text, level, **attributes):
+        return super().heading(text, min(level + 2, 6), **attributes)
+
+    def link(self, text, url, title=None):
+        return super().link(text, url if re.match('[a-z]+:|#', url) else f'../{url}', title)
+
+    def table(self, text):
+        return f'<div class="scroll" tabindex="0"><table>\n{text}</table></div>\n'
+
+    def table_cell(self, text, align=None, head=False):
+        if head:
+            return f'<th>{text}</th>\n'
+        if text in VERDICTS:
+            kind = text.replace(' ', '-')
+        else:
+            kind = 'number' if NUMBER.fullmatch(text) else 'short' if len(text) <= SHORT else 'long'
+        return f'<td class="{kind}">{text}</td>\n'
+_to_html = mistune.create_markdown(renderer=_Html(), plugins=['table'])
+
+def items(results):
+    kinds = {'tables': {'.csv', '.md'}, 'figures': set(PICTURES)}
+    there = {path.relative_to(results).with_suffix('').as_posix() for folder, endings in kinds.items() for path in (Path(results) / folder).glob('*') if path.suffix in endings}
+    more = sorted(there - {item.place for item in ITEMS})
+    return [*ITEMS, *[Item(place, place.partition('/')[2].replace('_', ' ').capitalize()) for place in more]]
+
+def makers(pipeline):
+    made = {}
+    for name, stage in yaml.safe_load(Path(pipeline).read_text(encoding='utf-8'))['stages'].items():
+        stage = stage | stage.get('do', {})
+        notebook = next((word for word in stage['cmd'].split() if word.endswith('.ipynb')), '')
+        for out in [*stage.get('outs', []), *stage.get('metrics', [])]:
+            made[out if isinstance(out, str) else next(iter(out))] = (name, notebook)
+    return made
+
+def sections(readme):
+    head, *parts = re.split('^## +(.+)\\n', Path(readme).read_text(encoding='utf-8'), flags=re.MULTILINE)
+    title, _, rest = head.strip().partition('\n')
+    found = dict(zip(parts[::2], parts[1::2], strict=True))
+    for needed in ('Deviations from the paper', 'Known issues'):
+        if needed not in found:
+            raise ReportError(f'{Path(readme).name} has no section `## {needed}`, which the report shows')
+    return (title.lstrip('# '), rest.strip().partition('\n\n')[0], found)
+
+def write(params, workspace, folded_rows=40):
+    workspace = Path(workspace)
+    results = workspace / 'results'
+    claims = read_written(results)
+    title, introduction, parts = sections(workspace / 'README.md')
+    made = makers(workspace / 'dvc.yaml')
+    shown, missing, rows = ([], [], [])
+    for item in items(results):
+        body = _body(results, item, folded_rows)
+        if body is None:
+            missing.append(item)
+            continue
+        row = [item.title, *_made(params, results, item, made)]
+        rows.append(row)
+        shown.append({'item': item, 'body': body, **dict(zip(COLUMNS[1:], row[1:], strict=True))})
+    made_of = pd.DataFrame(rows, columns=COLUMNS).astype({'runs': 'Int64', 'seconds': 'Int64'})
+    linked = [[f"[{part['item'].title}](#{part['item'].anchor})", *_cells(row)] for part, row in zip(shown, rows, strict=True)]
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    page = environment.get_template(TEMPLATE).render(title=title, introduction=_to_html(introduction), params=params, summary=summary_line(claims), verdicts=_to_html(re.sub('^\\| (C\\d+) ', '| [\\1](#\\1) ', readme_table(claims).partition('\n\n')[2], flags=re.M)), claims=[(claim, ours(claim)) for claim in claims.itertuples()], kinds={kind: [part for part in shown if part['item'].place.startswith(kind)] for kind in ('tables', 'figures')}, missing=missing, made=_to_html(markdown(['Item', *map(str.capitalize, COLUMNS[1:-1]), 'MD5'], linked)), deviations=_to_html(parts['Deviations from the paper']), issues=_to_html(parts['Known issues']))
+    (results / 'report.html').write_text(page, encoding='utf-8', newline='\n')
+    write_csv(made_of, results / 'report.csv')
+    return made_of
+
+def _body(results, item, folded_rows):
+    path = results / item.place
+    for ending, kind in PICTURES.items():
+        picture = path.with_suffix(ending)
+        if item.place.startswith('figures') and picture.is_file():
+            data = base64.b64encode(picture.read_bytes()).decode()
+            return f'<div class="scroll" tabindex="0"><img alt="{item.title}" src="data:{kind};base64,{data}"></div>\n'
+    if path.with_suffix('.md').is_file():
+        text = path.with_suffix('.md').read_text(encoding='utf-8')
+        return _to_html(re.sub('\\A# .*\\n', '', text))
+    if item.place.startswith('tables') and path.with_suffix('.csv').is_file():
+        table = _read(path.with_suffix('.csv'))
+        text = _to_html(markdown(list(table.columns), table.to_numpy().tolist()))
+        return text if len(table) <= folded_rows else f'<details><summary>{len(table)} rows</summary>{text}</details>\n'
+    return None
+
+def _made(params, results, item, made):
+    files = [results / f'{item.place}{ending}' for ending in ('.csv', '.md', *PICTURES)]
+    data = next((path for path in files if path.is_file()))
+    file = f'results/{data.relative_to(results).as_posix()}'
+    walls = _walls(params, results, _read(data)) if data.suffix == '.csv' else []
+    seconds = round(sum((wall['train'] + wall['evaluate'] for wall in walls))) if walls else None
+    return [file, *made.get(file, ('', '')), len(walls) or None, seconds, hashlib.md5(data.read_bytes()).hexdigest()]
+
+def _walls(params, results, table):
+    if not {'env', 'variant'} <= set(table.columns):
+        return []
+    cells = table[['env', 'variant']].drop_duplicates().itertuples(index=False)
+    paths = [results / 'provenance' / env / variant / f'seed={seed}.json' for env, variant in cells for seed in seeds_of(params, variant)]
+    return [json.loads(path.read_text(encoding='utf-8'))['wall_s'] for path in paths if path.is_file()]
+
+def _read(path):
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+def _cells(row):
+    return ['–' if cell in (None, '') else f'`{cell}`' if isinstance(cell, str) else str(cell) for cell in row[1:]]

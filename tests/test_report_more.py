@@ -1,0 +1,228 @@
+"""Cost, environments and unseen outages, on the made-up results of test_report: numbers by hand, refusals, stable bytes."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+from test_report import ENVS, EPISODE_EASE, LEVELS, change_manifest, row, small_grid, write_run
+
+from ace import config
+from ace.report import cost, environments, outages, runs
+from ace.report.runs import ReportError
+
+PARAMS = small_grid()
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    for env in ENVS:
+        for variant in runs.declared(PARAMS):
+            for seed in runs.seeds_of(PARAMS, variant):
+                write_run(folder, env, variant, seed, trained=variant not in PARAMS.grid.baselines)
+    return folder
+
+
+# --- cost ---
+
+
+def rich_run(results, seed, rounds=2, tokens=(30, 50)):
+    """What the made-up run of ACE lacks: decisions, LoRA rounds, a transcript, the test's steps, more seconds."""
+    cell = f"case14/ace/seed={seed}"
+    manifest = json.loads((results / "runs" / cell / "manifest.json").read_text())
+    manifest["budget"]["test"]["env_steps"] = 2000
+    told = [{"round": i, "accepted": i == 1} for i in range(1, rounds + 1)]
+    change_manifest(results, cell, budget=manifest["budget"], decisions=1500 + 10 * seed, finetune_rounds=told)
+    lines = [{"model": "m"}, *({"role": "actor", "tokens": used} for used in tokens)]
+    with gzip.open(results / "runs" / cell / "transcript.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    wall = {"train": 100.0 + seed, "llm": 80.0, "finetune": 6.0, "evaluate": 10.0 + seed}
+    path = results / "provenance" / f"{cell}.json"
+    path.write_text(json.dumps({"wall_s": wall, "decision_latency_ms": 0.5 + seed}))
+
+
+def test_cost_by_hand(results):
+    for seed in (0, 1, 2):
+        rich_run(results, seed)
+    found = row(cost.write_cost(PARAMS, results), env="case14", variant="ace", kind="measured")
+    assert (found["decisions"], found["env_steps_train"]) == (1510, 9030)
+    assert (found["env_steps_validation"], found["env_steps_corpus"]) == (500, 700)
+    assert (found["calls_train"], found["calls_test"], found["tokens"]) == (40, 0, 80)
+    assert (found["lora_rounds"], found["lora_kept"]) == (2, 1)
+    assert found["seconds_per_call"] == pytest.approx(2) and found["seconds_per_lora_round"] == pytest.approx(3)
+    assert (found["test_s"], found["test_s_low"], found["test_s_high"]) == (11, 10, 12)
+    assert found["test_ms_per_step"] == pytest.approx(11 / 2000 * 1e3)
+    assert (found["decision_ms"], found["decision_ms_low"], found["decision_ms_high"]) == (1.5, 0.5, 2.5)
+    assert found["n_seeds"] == 3
+
+
+def test_calls_of_the_test_count_for_a_model_in_the_loop(results):
+    path = results / "runs/case14/greedy/seed=0/manifest.json"
+    budget = json.loads(path.read_text())["budget"]
+    change_manifest(results, "case14/greedy/seed=0", budget={"test": {**budget["test"], "llm_calls": 160}})
+    found = row(cost.write_cost(PARAMS, results), env="case14", variant="greedy", kind="measured")
+    assert (found["calls_train"], found["calls_test"]) == (0, 160)
+    assert found["seconds_per_call"] == pytest.approx(80 / 160)
+
+
+def test_what_is_not_recorded_stays_empty(results):
+    rich_run(results, 0, tokens=(30, None))
+    (results / "provenance/wcci2020/ace/seed=0.json").unlink()
+    cost.write_cost(PARAMS, results)
+    table = pd.read_csv(results / "tables/cost.csv")
+    one_lost = row(table, env="wcci2020", variant="ace", kind="measured")
+    assert one_lost["test_s"] == pytest.approx(11.5)  # of the two seeds that are left
+    assert np.isnan(one_lost["test_steps"]) and np.isnan(one_lost["test_ms_per_step"])
+    half = row(table, env="case14", variant="ace", kind="measured")
+    assert half["tokens"] == 0  # of the seeds that have no transcript, which means no calls; the third one is not known
+    assert half["lora_rounds"] == pytest.approx(2 / 3) and half["seconds_per_lora_round"] == pytest.approx(3)
+
+
+def test_the_papers_figures_stand_apart(results):
+    table = cost.write_cost(PARAMS, results, ["sac", "ace"])
+    assert table["kind"].value_counts().to_dict() == {"measured": 4, "reported": 4, "not measured": 1}
+    paper = table[table["kind"] == "reported"]
+    assert paper["source"].str.contains("second hand").all() and paper["note"].str.startswith("paper").all()
+    per_call = paper["seconds_per_call"].dropna().tolist()
+    assert per_call == pytest.approx([(3600 + 48 * 60) / 508])
+    text = (results / "tables/cost.md").read_text()
+    assert "| ACE with Qwen2-7B |" in text and "not measured: no GPU at hand" in text
+    assert [line for line in text.split("\n") if "12.756" in line and "paper" not in line] == []
+    unmeasured = row(table, variant="ace_qwen2_7b")
+    assert not [name for name in cost.NUMBERS if unmeasured[name] is not None and not pd.isna(unmeasured[name])]
+
+
+# --- unseen outages ---
+
+
+def write_outages_of(results, env, cost_of_outage=0.2, variants=("reconnect", "sac", "ace")):
+    rows = []
+    for variant in variants:
+        for seed in runs.seeds_of(PARAMS, variant):
+            for episode in range(6):
+                survival = LEVELS[variant] + 0.01 * seed + EPISODE_EASE[episode] - cost_of_outage
+                rows.append({"env": env, "variant": variant, "seed": seed, "outage": episode % 2, "line": "ab"[episode % 2],
+                             "episode": episode, "survival": survival})  # fmt: skip
+    path = results / "outages" / f"{env}.csv"
+    path.parent.mkdir(exist_ok=True)
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+@pytest.fixture
+def played(results):
+    for env in ENVS:
+        write_outages_of(results, env)
+    return results
+
+
+def test_outages_by_hand(played):
+    table = outages.write_outages(PARAMS, played)
+    assert list(table["outage"].unique()) == ["all", "a", "b"]
+    found = row(table, env="case14", variant="ace", outage="all")
+    ease = EPISODE_EASE[:6].mean()
+    assert found["survival"] == pytest.approx(100 * (0.71 + ease - 0.2))
+    assert found["intact"] == pytest.approx(100 * (0.71 + ease))
+    # seed by seed and episode by episode the same change: nothing is left to resample
+    assert (found["change"], found["change_low"], found["change_high"]) == pytest.approx((-20, -20, -20))
+    assert found["minus_sac"] == pytest.approx(30)
+    assert found["minus_sac_low"] < 30 < found["minus_sac_high"] < 32
+    assert (found["n_seeds"], found["n_episodes"]) == (3, 6)
+    of_line = row(table, env="case14", variant="ace", outage="b")
+    assert of_line["n_episodes"] == 3
+    assert of_line["survival"] == pytest.approx(100 * (0.71 + EPISODE_EASE[[1, 3, 5]].mean() - 0.2))
+    assert np.isnan(row(table, env="case14", variant="sac", outage="all")["minus_sac"])
+    assert "+30.0 [" in (played / "tables/outages.md").read_text()
+    assert re.search(r"\*\*case14\*\*: ACE survives .* change of -20.0 .* \+30.0", outages.sentences(table))
+
+
+def test_outages_without_sac_have_no_lead(played):
+    for env in ENVS:
+        write_outages_of(played, env, variants=("ace",))
+    table = outages.write_outages(PARAMS, played)
+    assert table["minus_sac"].isna().all()
+    assert "from SAC" not in outages.sentences(table)
+
+
+def test_outages_of_other_seeds_or_missing_are_refused(played):
+    path = played / "outages/case14.csv"
+    table = pd.read_csv(path)
+    table[table["seed"] != 1].to_csv(path, index=False)
+    with pytest.raises(
+        ReportError, match=r"case14.csv has not the declared seeds of sac: run `dvc repro outages@case14`"
+    ):
+        outages.write_outages(PARAMS, played)
+    path.unlink()
+    with pytest.raises(ReportError, match=r"no results/outages/case14.csv: run `dvc repro outages@case14`"):
+        outages.write_outages(PARAMS, played)
+
+
+def test_what_is_not_declared_is_not_shown(played):
+    path = played / "outages/case14.csv"
+    table = pd.read_csv(path)
+    stranger = table[table["variant"] == "ace"].assign(variant="ace_query_low")
+    pd.concat([table, stranger]).to_csv(path, index=False)
+    assert "ace_query_low" not in set(outages.write_outages(PARAMS, played)["variant"])
+
+
+# --- environments ---
+
+
+@pytest.fixture(scope="module")
+def small_params():
+    """Two small grids: one declared, with a card as it was written, and one that is measured anew."""
+    params = config.load(ROOT / "params.yaml")
+    hard = params.environment("case14").model_copy(update={"horizon": 96, "thermal_factor": 0.7})
+    grid = params.grid.model_copy(update={"environments": ["case14"], "lm_baselines": [], "variants": ["sac", "ace"]})
+    return params.model_copy(update={"environments": {"case14": hard, "again": hard}, "grid": grid})
+
+
+@pytest.fixture
+def card_of_case14():
+    split = {"scenarios": 7, "source_days": [0, 4], "hash": "x", "load_mw": {"mean": 1234.5, "min": 1.0, "max": 2000.0}}
+    sizes = {"substations": 14, "lines": 20, "loads": 11, "generators": 6, "actions": 10, "hub": None, "hub_share": 0.7}
+    rest = {"thermal_factor": 0.7, "horizon": 96, "opponent": False, "source_days": 3}
+    splits = dict.fromkeys(("train", "validation", "test"), split)
+    return {"grid2op": "g", **sizes, "actions_by_substation": [1, 7, 2], **rest, "splits": splits}
+
+
+def test_environments(small_params, card_of_case14, tmp_path, monkeypatch):
+    monkeypatch.setattr(environments, "UNDECLARED", {"nowhere": "no_such_grid", "five": "rte_case5_example"})
+    results = tmp_path / "results"
+    for variant in small_params.grid.baselines:
+        write_run(results, "case14", variant, 0, trained=False)
+    (results / "scenarios").mkdir()
+    (results / "scenarios/case14.json").write_text(json.dumps(card_of_case14))
+    table = environments.write_environments(small_params, results)
+    assert list(table["env"]) == ["case14", "again", "five"]
+    ours, again, five = (row(table, env=env) for env in table["env"])
+    assert (ours["actions"], ours["hub"], ours["hub_share"], ours["days_train"]) == (10, 1, 0.7, "0 4")
+    assert (ours["load_mean_mw_test"], ours["scenarios_validation"]) == (1234.5, 7)
+    survival = [ours[f"survival_{variant}"] for variant in ("do_nothing", "reconnect", "greedy")]
+    assert survival == pytest.approx([30, 35, 90])
+    assert (again["actions"], again["substations"], again["lines"]) == (178, 14, 20)
+    assert again["scenarios_train"] == small_params.scenarios.train  # though fewer were made
+    assert again["load_mean_mw_train"] < again["load_max_mw_train"]
+    assert again["survival_reconnect"] is None and not again["run_here"]
+    assert (five["substations"], five["horizon"], five["load_mean_mw_test"]) == (5, None, None)
+    text = (results / "tables/environments.md").read_text()
+    assert (
+        "| case14 | g | 14 | 20 | 11 | 6 | 10 | 1: 70.0 % | 0.7 | 96 | no | 0 4 / 0 4 / 0 4 | 1,234 (2,000) |" in text
+    )
+    drawn = pd.read_csv(results / "figures/environments.csv")
+    catalogue = drawn[drawn["what"] == "actions"]
+    assert catalogue.groupby("env")["value"].sum().to_dict() == {"again": 178, "case14": 10, "five": five["actions"]}
+    loading = drawn[drawn["what"] == "loading_percent"]
+    assert len(loading) == 20 and loading["value"].max() > 100  # drawn at a moment of danger
+    before = {path: path.read_bytes() for kind in ("tables", "figures") for path in sorted((results / kind).iterdir())}
+    assert len(before) == 6
+    environments.write_environments(small_params, results)
+    assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
+
+
+def test_a_missing_card_is_named(small_params, tmp_path):
+    with pytest.raises(ReportError, match=r"no results/scenarios/case14.json: run `dvc repro scenarios@case14`"):
+        environments.write_environments(small_params, tmp_path / "results")

@@ -1,0 +1,404 @@
+"""`make verify`: what agrees is told, what does not is named, and whoever asks wrongly gets one line."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT, small_params
+
+from ace.pipeline import recompute
+from ace.pipeline.recompute import Cell, choose
+from ace.pipeline.workspace import WorkspaceError
+from ace.records import _cpu
+from ace.report import tables, verify
+from ace.report.verify import OUTSIDE, TOLD, WITHIN
+
+TABLE = "env,variant,mean,evidence\ncase14,sac,36.25,ace 81.29\ncase14,ace,81.3,\n"
+OTHER = "another processor"
+
+
+@pytest.fixture
+def both(tmp_path):
+    """write(path, committed, recomputed=None) -> the two workspaces, with one file in each."""
+    roots = tmp_path / "committed", tmp_path / "recomputed"
+
+    def write(path, committed, recomputed=None):
+        for root, content in zip(roots, (committed, committed if recomputed is None else recomputed), strict=True):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return roots
+
+    return write
+
+
+def wrong(items):
+    return [(item.place, item.committed, item.recomputed) for item in items if item.verdict == OUTSIDE]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_agrees_is_one_line_with_a_count(both):
+    (item,) = verify.compare(*both("results/tables/x.csv", TABLE), "results/tables/x.csv")
+    assert (item.committed, item.recomputed, item.verdict) == ("12 values", "12 agree", WITHIN)
+
+
+def test_a_tampered_number_is_named_with_file_row_and_column(both, capsys):
+    roots = both("results/tables/x.csv", TABLE.replace("81.3", "91.3"), TABLE)
+    code = verify.main([*map(str, roots), "results/tables/x.csv"])
+    head, counted, named, *_ = capsys.readouterr().out.splitlines()
+    assert code == 1
+    assert head.split() == ["item", "committed", "recomputed", "tolerance", "verdict"]
+    assert "12 values" in counted and "11 agree" in counted and counted.endswith(OUTSIDE)
+    assert " ".join(named.split()) == "results/tables/x.csv, line 3 (case14, ace), mean 91.3 81.3 exact outside"
+    assert verify.main([*map(str, roots[1:] * 2), "results/tables/x.csv"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "old", "new", "place"),
+    [
+        ("x.csv", TABLE, "81.29", "82.29", "line 2 (case14, sac, ace 81.29), evidence"),
+        ("x.csv", TABLE, "mean", "median", "line 1 (env, variant, mean), column 3"),
+        ("x.md", "# T\n\n| a | 3.1 |\n", "3.1", "3.2", "line 3"),
+        ("x.json", json.dumps({"a": {"b": [1, 2.5]}}), "2.5", "2.6", "a.b.1"),
+        ("x.json", json.dumps({"a": "true", "b": "same"}), '"true"', "true", None),
+    ],
+)
+def test_every_kind_of_text_file_is_compared_value_by_value(both, name, content, old, new, place):
+    path = f"results/tables/{name}"
+    items = verify.compare(*both(path, content, content.replace(old, new)), path)
+    named = [item.place for item in items[1:]]
+    assert (f"{path}, {place}" in named) if place else named == []
+
+
+def test_what_only_one_side_has_is_outside(both):
+    path = "results/tables/x.csv"
+    longer = TABLE + "case14,greedy,100,\n"
+    places = [place for place, *_ in wrong(verify.compare(*both(path, longer, TABLE), path))]
+    assert f"{path}, line 4 (case14, greedy), mean" in places
+    assert len(wrong(verify.compare(*both(path, TABLE, longer), path))) == 5  # four cells and the count
+    committed, recomputed = both(path, TABLE)
+    (recomputed / path).unlink()
+    assert wrong(verify.compare(committed, recomputed, path)) == [(path, "there", "missing")]
+
+
+def test_the_bytes_of_a_picture_are_told_and_not_judged(both):
+    path = "results/figures/x.png"
+    (item,) = verify.compare(*both(path, b"\x89a", b"\x89b"), path)
+    assert item.verdict == TOLD and item.committed != item.recomputed
+    (item,) = verify.compare(*both(path, b"\x89a"), path)
+    assert item.verdict == WITHIN
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("36.25", "36.2501", True),
+        ("36.25", "36.26", False),
+        ("36.25", "", False),
+        ("5", "6", False),
+        ("0", "0.1", False),
+        ("ace 81.2 of 1,000", "ace 81.3 of 1,000", True),  # rounded for people: one unit of the last decimal
+        ("ace 81.2 of 1,000", "ace 81.4 of 1,000", False),
+        ("ace 81.2 of 1,000", "ace 81.2 of 1,001", False),
+        ("ace 81.2", "sac 81.2", False),
+    ],
+)
+def test_the_tolerance_of_other_processors_by_hand(a, b, same):
+    assert verify.agree(a, b, 1e-5) == same
+    assert not verify.agree(a, b), "without a tolerance only the same text agrees"
+
+
+def test_long_texts_are_cut_to_where_they_part():
+    a, b = verify.difference("a long sentence that ends well", "a long sentence that ends ill", width=20)
+    assert a.endswith("ends well") and b.endswith("ends ill") and len(a) <= 20
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+RUN = "results/runs/toy/a"
+
+
+def write_run(root, seed, survival, method="sac", refinements=300, cpu=None):
+    folder = root / RUN / f"seed={seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f"{i},{s},{100 * s},0.5,20\n" for i, s in enumerate((survival, survival + 0.1)))
+    (folder / "episodes.csv").write_text("episode,survival,reward,reward_mean,decisions\n" + rows)
+    budget = {"train": {"simulator_calls": 100, "env_steps": 9}, "test": {"simulator_calls": 10, "llm_calls": 1}}
+    manifest = {"budget": budget, "settings": {"method": method}, "test_hash": "abc", "scale": "quick"}
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "refinements": refinements}))
+    path = (root / RUN.replace("runs", "provenance", 1) / f"seed={seed}").with_suffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"cpu": cpu or _cpu(), "wall_s": {"train": 60.0, "evaluate": 30.0}}))
+    return root
+
+
+@pytest.fixture
+def committed(tmp_path):
+    for seed, survival in enumerate((0.3, 0.4, 0.5)):
+        write_run(tmp_path / "committed", seed, survival, refinements=300 + 10 * seed)
+    return tmp_path / "committed"
+
+
+def by_place(items):
+    return {item.place.strip(): item for item in items}
+
+
+def test_a_run_is_compared_by_its_numbers_and_bytes(committed, tmp_path):
+    again = write_run(tmp_path / "again", 0, 0.3)
+    items = by_place(verify.compare(committed, again, f"{RUN}/seed=0"))
+    assert {item.verdict for item in items.values()} == {WITHIN}
+    assert items["survival, % of the horizon"].committed == "35" == items["survival, % of the horizon"].recomputed
+    assert items["simulator calls"].committed == "110" and items["LLM calls"].committed == "1"
+    assert items["decisions in the test"].committed == "40"
+    assert {"sha256 of episodes.csv", "sha256 of manifest.json"} <= set(items)
+
+
+def test_a_run_that_differs_is_outside_on_its_own_processor(committed, tmp_path):
+    write_run(committed, 0, 0.3001)
+    again = write_run(tmp_path / "again", 0, 0.3)
+    items = by_place(verify.compare(committed, again, f"{RUN}/seed=0"))
+    path = f"{RUN}/seed=0"
+    for what in ("survival, % of the horizon", "reward of an episode", "sha256 of episodes.csv"):
+        assert items[f"{path}  {what}"].verdict == OUTSIDE, "and the run is named"
+    assert items[path].verdict == OUTSIDE and items["refinements"].verdict == WITHIN
+
+
+def test_elsewhere_a_trained_seed_is_held_to_the_range_of_the_committed_ones(committed, tmp_path):
+    # means of the seeds 35, 45, 55: s = 10; t(0.995, 2) = 9.9248; 45 +- 9.9248 * 10 * sqrt(4 / 3), and none is negative
+    low, high = verify.expected_range([35.0, 45.0, 55.0])
+    assert (low, high) == pytest.approx((45 - 114.60, 45 + 114.60), abs=0.01)
+    for refinements, verdict in ((400, WITHIN), (500, OUTSIDE)):  # 310 +- 114.6
+        again = write_run(tmp_path / "again", 0, 0.45, refinements=refinements)
+        items = verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)
+        (found,) = [item for item in items if item.place.endswith("refinements")]
+        assert found.verdict == verdict and found.tolerance == "195.398 to 424.602"
+        items = by_place(items)
+        assert items["survival, % of the horizon"].verdict == WITHIN
+        assert items["survival, % of the horizon"].tolerance.startswith("0 to")
+        assert items["sha256 of episodes.csv"].verdict == TOLD
+
+
+def test_elsewhere_too_a_changed_run_file_no_longer_fits_its_provenance(committed, tmp_path):
+    folder, noted = committed / RUN / "seed=0", committed / "results/provenance/toy/a/seed=0.json"
+    sha = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.iterdir()))).hexdigest()
+    noted.write_text(json.dumps({"cpu": "x", "result_sha256": sha}))
+    again = write_run(tmp_path / "again", 0, 0.45)
+    assert wrong(verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)) == []
+    manifest = folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"refinements": 300', '"refinements": 301'))
+    named = [place for place, *_ in wrong(verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER))]
+    assert named == [f"{RUN}/seed=0", f"{RUN}/seed=0  all committed files, against the hash noted"]
+
+
+def test_elsewhere_the_test_scenarios_stay_exact(committed, tmp_path):
+    again = write_run(tmp_path / "again", 0, 0.3)
+    manifest = again / RUN / "seed=0/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"abc"', '"abd"'))
+    items = verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)
+    assert [place for place, *_ in wrong(items)] == [f"{RUN}/seed=0", f"{RUN}/seed=0  test hash"]
+
+
+@pytest.mark.parametrize(("x86", "verdict"), [(True, OUTSIDE), (False, WITHIN)])
+def test_what_no_network_has_a_part_in_is_exact_on_every_x86_processor(tmp_path, both, monkeypatch, x86, verdict):
+    monkeypatch.setattr(verify, "X86", x86)
+    committed = write_run(tmp_path / "baseline", 0, 0.3, method="reconnect")
+    again = write_run(tmp_path / "again", 0, 0.3001, method="reconnect")
+    assert verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)[0].verdict == verdict
+    path = "results/tables/x.csv"
+    items = verify.compare(*both(path, TABLE, TABLE.replace("36.25", "36.2501")), path, here=OTHER)
+    assert items[0].verdict == verdict
+    path = "results/scenarios/x.json"
+    items = verify.compare(*both(path, '{"load": 36.25}', '{"load": 36.2501}'), path, here=OTHER)
+    assert items[0].verdict == OUTSIDE, "scenarios are the same everywhere"
+
+
+# --- the committed results --------------------------------------------------------------------------------------------
+
+
+def test_the_committed_main_table_is_what_its_run_files_give_and_a_changed_number_is_caught(params, tmp_path):
+    again, tampered = tmp_path / "again", tmp_path / "tampered"
+    for name in ("runs", "provenance"):
+        (again / "results").mkdir(exist_ok=True, parents=True)
+        (again / "results" / name).symlink_to(ROOT / "results" / name)
+    tables.write_main(params, again / "results")
+    paths = [f"results/tables/{name}" for name in ("main.csv", "main.md", "main.tex", "paired.csv")]
+    assert [item for path in paths for item in verify.compare(ROOT, again, path) if item.verdict != WITHIN] == []
+
+    shutil.copytree(ROOT / "results/tables", tampered / "results/tables")
+    main = tampered / paths[0]
+    lines = main.read_text().split("\n")
+    cells = lines[7].split(",")
+    assert lines[0].split(",")[3] == "mean"
+    cells[3] = f"{float(cells[3]) + 0.1:g}"
+    main.write_text("\n".join([*lines[:7], ",".join(cells), *lines[8:]]))
+    counted, named = verify.compare(tampered, again, paths[0])
+    assert named.place == f"{paths[0]}, line 8 ({', '.join(cells[:3])}), mean"
+    assert (named.committed, named.verdict) == (cells[3], OUTSIDE) and counted.verdict == OUTSIDE
+
+
+# --- which cells ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cells(committed):
+    named = {
+        "language_model@toy": (["results/language_model/toy"], []),
+        "baseline@toy-fast": (["results/runs/toy/fast"], [0]),
+        "baseline@toy-slow": (["results/runs/toy/a"], [0]),  # 90 s by its provenance
+        "train@toy-a": (["results/runs/toy/a"], [0, 1, 2]),
+        "table_main": (["results/tables/main.csv"], []),
+    }
+    return {name: Cell(name, "true", outs, seeds) for name, (outs, seeds) in named.items()}
+
+
+def test_without_a_cell_all_that_is_cheap_and_one_trained_seed_are_chosen(cells, committed):
+    drawn = []
+    chosen = choose(cells, committed, draw=lambda options: drawn.append(options) or options[1])
+    assert [(cell.name, seeds) for cell, seeds in chosen] == [
+        ("table_main", []),  # ahead of the runs: it must not read recomputed ones, whose times are others
+        ("baseline@toy-fast", [0]),
+        ("train@toy-a", [1]),
+    ]
+    assert [(cell.name, seeds) for cell, seeds in drawn[0]] == [("train@toy-a", [seed]) for seed in (0, 1, 2)]
+
+
+def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
+    ((cell, seeds),) = choose(cells, committed, "train@toy-a")
+    assert cell.parts(seeds) == [f"results/runs/toy/a/seed={seed}" for seed in (0, 1, 2)]
+    ((cell, seeds),) = choose(cells, committed, "train@toy-a", "2")
+    assert cell.parts(seeds) == ["results/runs/toy/a/seed=2"]
+    assert recompute.seconds(cell, seeds, committed) == 90.0
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "said"),
+    [
+        (
+            "train@toy-b",
+            "0",
+            r"no cell 'train@toy-b' .*; did you mean train@toy-a\? there are: language_model@toy, .*table_main",
+        ),
+        ("train@toy-a", "7", r"train@toy-a: no seed '7'; there are: 0, 1, 2"),
+        ("train@toy-a", "x", r"train@toy-a: no seed 'x'; there are: 0, 1, 2"),
+        ("table_main", "0", r"table_main: no seed '0'; it has no seeds"),
+        ("", "0", r"SEED needs a CELL"),
+    ],
+)
+def test_a_wrong_cell_or_seed_is_one_line_that_names_the_allowed(cells, committed, name, seed, said):
+    with pytest.raises(WorkspaceError, match=said) as raised:
+        choose(cells, committed, name, seed)
+    assert "\n" not in str(raised.value)
+
+
+# --- all of it, on two toy stages -------------------------------------------------------------------------------------
+
+PIPELINE = """
+stages:
+  train:
+    matrix: {variant: [a]}
+    cmd: python ace/toy.py train -p seeds []
+    outs: [{results/runs/toy/a: {cache: false}}]
+  table:
+    cmd: python ace/toy.py table
+    outs: [{results/tables/toy.csv: {cache: false}}]
+  planned:
+    cmd: python ace/toy.py planned
+    outs: [{results/tables/planned.csv: {cache: false}}]
+"""
+TOY = """
+import csv, json, sys
+from pathlib import Path
+
+def run(seed):
+    folder = Path(f"results/runs/toy/a/seed={seed}")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = f"0,0.{seed + 3},30,0.5,20\\n"
+    (folder / "episodes.csv").write_text("episode,survival,reward,reward_mean,decisions\\n" + rows)
+    (folder / "manifest.json").write_text(json.dumps({"budget": {}, "settings": {"method": "sac"}}))
+
+if sys.argv[1] == "train":
+    for seed in json.loads(sys.argv[-1]) or [0, 1]:
+        run(seed)
+else:
+    Path("results/tables").mkdir(exist_ok=True)
+    runs = sorted(Path("results/runs/toy/a").iterdir())
+    found = [next(csv.DictReader((run / "episodes.csv").open()))["survival"] for run in runs]
+    Path("results/tables/toy.csv").write_text("survival\\n" + "".join(f"{value}\\n" for value in found))
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A repository in small with committed results of a training and a table."""
+    for place, text in (
+        ("ace/__init__.py", ""),
+        ("ace/toy.py", TOY),
+        ("notebooks/empty.txt", ""),
+        ("dvc.yaml", PIPELINE),
+        (".dvcignore", ""),
+        ("params.yaml", yaml.safe_dump(small_params())),
+    ):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text)
+    for what in (["train", "[]"], ["table"]):
+        subprocess.run([sys.executable, "ace/toy.py", *what], cwd=tmp_path, check=True)
+    for seed in (0, 1):
+        path = tmp_path / f"results/provenance/toy/a/seed={seed}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"cpu": _cpu(), "wall_s": {"train": 1.0}}))
+    return tmp_path
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_changed(project, capfd):
+    before = contents(project / "results")
+    assert recompute.verify(root=project) == 0
+    shown = capfd.readouterr().out
+    assert "2 of 2 cells agree" in shown and "drawn at random; again: make verify CELL=train@a SEED=" in shown
+    assert "left out, since nothing of it is committed: planned" in shown
+    assert contents(project / "results") == before
+
+    table = project / "results/tables/toy.csv"
+    table.write_text(table.read_text().replace("0.4", "0.5"))
+    assert recompute.verify("table", root=project) == 1
+    shown = capfd.readouterr().out
+    (line,) = [line for line in shown.splitlines() if "line 3" in line]
+    assert " ".join(line.split()) == "results/tables/toy.csv, line 3, survival 0.5 0.4 exact outside"
+    assert "left out" not in shown and "0 of 1 cell agree" in shown and shown.splitlines()[-1].endswith("table")
+
+    manifest = project / "results/runs/toy/a/seed=1/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"sac"', '"sad"'))
+    assert recompute.verify("train@a", "0", root=project) == 0, "only the seed that was asked for"
+    assert recompute.verify("train@a", "1", root=project) == 1
+    assert "seed=1  settings" in capfd.readouterr().out
+
+
+def test_a_stage_that_fails_is_told_and_its_committed_copy_does_not_pass_for_recomputed(project, capfd):
+    (project / "ace/toy.py").write_text("raise SystemExit('out of luck')")
+    assert recompute.verify("table", root=project) == 1
+    assert "error: out of luck" in capfd.readouterr().out
+    assert not (project / "verify/results/tables/toy.csv").exists()
+    assert recompute.verify("train@a", "0", root=project) == 1
+    assert "error: its stage failed" in capfd.readouterr().out
+
+
+def test_two_at_once_are_refused(tmp_path):
+    with recompute.alone(tmp_path), pytest.raises(WorkspaceError, match="another one is at work"):
+        recompute.alone(tmp_path).__enter__()
+    with recompute.alone(tmp_path):
+        pass  # ended: the next may begin
+
+
+def test_the_command_line_refuses_a_wrong_cell_in_one_line(project, monkeypatch, capsys):
+    monkeypatch.setattr(recompute, "verify", lambda name, seed: choose({}, project, name, seed))
+    assert recompute.main(["--cell", "nothing", "--seed", ""]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("verify: no cell 'nothing'") and shown.err.count("\n") == 1 and not shown.out
