@@ -218,7 +218,7 @@ def test_environments(small_params, card_of_case14, tmp_path, monkeypatch):
     loading = drawn[drawn["what"] == "loading_percent"]
     assert len(loading) == 20 and loading["value"].max() > 100  # drawn at a moment of danger
     before = {path: path.read_bytes() for kind in ("tables", "figures") for path in sorted((results / kind).iterdir())}
-    assert len(before) == 6
+    assert len(before) == 7  # the figure as PDF too
     environments.write_environments(small_params, results)
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
 
