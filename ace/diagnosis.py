@@ -1,0 +1,381 @@
+"""Diagnosis: why the learner learns what it does, in five measurements on training and validation scenarios alone.
+
+    representation  can the policy network imitate the best action of the set, and how many labels does that take?
+    credit          do the critics rank actions as the simulator does, and do they overrate those of D_LLM?
+    distribution    how much worse than the best of the set are trained policies, where they go and where others go?
+    mixing          what the share of D_LLM in a batch (beta) does to a short run
+    exploration     over how many actions does the policy spread, and how much of it lies at the hub?
+
+The *set* is the language model's set of actions (its card); *best* is judged by the what-if engine. Trained policies come
+from the run files, critics, which are not kept there, from short runs. All of it on the fast world; no test scenario.
+"""
+
+import functools
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ace import baselines, config, evaluate
+from ace.experiment import Run
+from ace.grid.environment import World
+from ace.grid.fastworld import training_world
+from ace.grid.whatif import WhatIf
+from ace.llm.corpus import legal_of
+from ace.llm.heldout import AN_EPISODE, mixed_episodes
+from ace.llm.team import read_card
+from ace.report import stats
+from ace.rl.distribution import CatalogueDistribution
+from ace.rl.policy import load_policy
+from ace.rl.sac import SAC
+
+COLUMNS = ["question", "series", "x", "value", "ci_low", "ci_high", "n"]
+POLICIES = ["sac", "ace", "random_refine", "frequency_refine"]
+"""Variants whose trained policies are looked at, those of them that are declared."""
+BETAS = [0.0, 0.25, 0.5]
+LOST = 1.5
+"""Loading that stands for a power flow without a solution, and the most that any counts as: else a few would decide."""
+SOFTNESS = 0.02
+"""Rated labels are drawn with probability exp(-rho_max / this): 2 % of the limit worse is e times as rare."""
+CLOSE = 0.01
+"""An action counts as right if the highest loading is at most this much above that after the best of the set."""
+BATCH = 64
+MOST_HELD = 10
+"""Actions that D_LLM holds most often: those whose values may be biased."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """A state with a choice. x (F,), legal (L,); ids (n,): the set's legal actions; rho (n,), at most LOST, and rewards
+    (n,): what the simulator says of each."""
+
+    state: object
+    x: np.ndarray
+    legal: np.ndarray
+    ids: np.ndarray
+    rho: np.ndarray
+    rewards: np.ndarray
+
+
+class Bench:
+    """One environment with its what-if engine and the language model's set of actions."""
+
+    def __init__(self, environment):
+        self.params, self.root, self.environment = config.load(), config.root(), environment
+        self.settings = self.params.settings("ace")
+        world = World(self.params.environment(environment), self.params.scenarios, self.settings.operator)
+        self.world, self.whatif = training_world(world), WhatIf(world)
+        self.catalogue = world.catalogue
+        self.actions = np.array(read_card(self.settings.llm, environment, self.root)["actions"])
+
+    def judge(self, state):
+        ids = self.actions[legal_of(self.catalogue, state, self.actions)]
+        rewards = np.array([self.whatif.simulate(state, int(a)).reward for a in ids])
+        return Judged(state, *self.world.observe(state), ids, self.rho(state, ids), rewards)
+
+    def rho(self, state, ids):
+        """(n,) rho_max one step after each action, LOST at most."""
+        return np.minimum(np.nan_to_num(self.whatif.ac(state, ids), nan=LOST, posinf=LOST), LOST)
+
+    def met(self, split, n):
+        """n states of a split's scenarios, judged: met by the corpus's mixed behaviours, AN_EPISODE of each episode at most."""
+        found = []
+        for number, episode in enumerate(mixed_episodes(self.world, self.whatif, self.actions, split, seed=1)):
+            chosen = np.random.default_rng([13, number]).permutation(len(episode))[:AN_EPISODE]
+            found += [self.judge(episode[i].state) for i in sorted(chosen)]
+            if len(found) >= n:
+                break
+        return found[:n]
+
+    def survival(self, agent, scenarios):
+        """(E,) percent of the horizon, on the first validation scenarios."""
+        n = min(scenarios, len(self.world.sets["validation"]))
+        return np.array([100 * r.survival for r in evaluate.play(self.world, agent, "validation", range(n))])
+
+    def visited(self, act, seed):
+        """States that `act(x, legal)` is asked about on the validation scenarios, at most AN_EPISODE of each episode."""
+        states, rng = [], np.random.default_rng([seed, 11])
+        for index in range(len(self.world.sets["validation"])):
+            step, episode = self.world.reset("validation", index), []
+            while not step.over:
+                episode.append(step.state)
+                step = self.world.step(act(*self.world.observe(step.state)))
+            states += [episode[i] for i in sorted(rng.permutation(len(episode))[:AN_EPISODE])]
+        return states
+
+    def learner(self, seed):
+        return SAC(self.catalogue, self.world.features.n, self.settings.sac, seed)
+
+
+class SetArgmin(baselines.DoNothing):
+    """Look-ahead within the set by AC power flow: what a perfect imitation of the labels would do."""
+
+    def __init__(self, bench):
+        self.bench = bench
+
+    def act(self, state, x, legal):
+        ids = self.bench.actions[legal_of(self.bench.catalogue, state, self.bench.actions)]
+        return int(ids[self.bench.rho(state, ids).argmin()])
+
+
+def diagnose(
+    environment, labels=(50, 100, 200, 400, 800), steps=400, decisions=600, states=150, seeds=2, output="scratch"
+):
+    """All five measurements; writes <output>/diagnosis/<environment>.csv and returns it, a DataFrame with COLUMNS.
+
+    labels: how many are imitated; steps: of imitation; decisions: of a short run, at most those of params.yaml
+    states: held-out states, and states of each visitor; seeds: of imitation and of short runs. Raises ConfigError without
+    the language model, FileNotFoundError without a trained policy.
+    """
+    torch.set_num_threads(1)
+    bench = Bench(environment)
+    trained = policies(bench)
+    heldout = bench.met("validation", states)
+    runs = short_runs(environment, decisions, heldout, seeds)
+    rows = [
+        *representation(bench, heldout, labels, steps, seeds),
+        *credit(runs, heldout),
+        *distribution(bench, trained, states),
+    ]
+    rows += [*mixing(runs), *exploration(bench, trained, heldout, runs)]
+    table = pd.DataFrame([[q, s, str(x), *rest] for q, s, x, *rest in rows], columns=COLUMNS)
+    path = bench.root / output / "diagnosis" / f"{environment}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    return table
+
+
+def policies(bench):
+    """variant -> its trained policies, one a seed, of POLICIES that are declared."""
+    folder = bench.root / "results" / "runs" / bench.environment
+    return {
+        v: [load_policy(folder / v / f"seed={s}" / "policy.safetensors", bench.catalogue) for s in bench.params.seeds]
+        for v in POLICIES
+        if v in bench.params.grid.variants
+    }
+
+
+def row(question, series, x, matrix):
+    """matrix: (S, E), seeds x states or scenarios -> one row of the table; n counts the cells."""
+    matrix = np.asarray(matrix, dtype=float)
+    return [question, series, x, *stats.estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
+
+
+# --- 1: representation ------------------------------------------------------------------------------------------------
+
+
+def representation(bench, heldout, labels, steps, seeds):
+    """Imitation of the best action of the set by the policy network as SAC starts it, over the whole catalogue."""
+    lessons, kinds = bench.met("train", max(labels)), {"best action": False, "rated set": True}
+    rows, scenarios, progress = (
+        [],
+        len(bench.world.sets["validation"]),
+        tqdm(total=2 * len(labels) * seeds, desc="imitate"),
+    )
+    for kind, rated in kinds.items():
+        for n in sorted({min(n, len(lessons)) for n in labels}):
+            found = []
+            for seed in range(seeds):
+                policy = imitate(bench, lessons, n, seed, steps, rated)
+                found.append([*open_loop(bench, policy, heldout), bench.survival(evaluate.Policy(policy), scenarios)])
+                progress.update()
+            for name, matrix in zip(("accuracy", "regret in rho", "survival"), zip(*found, strict=True), strict=True):
+                rows.append(row("representation", f"{name}: {kind}", n, matrix))
+    progress.close()
+    nothing = [[j.rho[j.ids == 0][0] - j.rho.min() for j in heldout]]
+    rows.append(row("representation", "regret in rho: do nothing", 0, nothing))
+    for name, agent in {"do nothing": baselines.DoNothing(), "look-ahead": SetArgmin(bench)}.items():
+        rows.append(row("representation", f"survival: {name}", 0, [bench.survival(agent, scenarios)]))
+    return rows
+
+
+def imitate(bench, lessons, n, seed, steps, rated):
+    """The policy after so many gradient steps on cross-entropy with the labels of n lessons.
+
+    rated: a label is drawn anew each time, the better the likelier; else it is the best action.
+    """
+    learner, rng = bench.learner(seed), np.random.default_rng([seed, n])
+    optimiser = torch.optim.Adam(learner.policy.parameters(), lr=bench.settings.sac.lr)
+    chosen = [lessons[i] for i in rng.permutation(len(lessons))[:n]]
+    for _ in range(steps):
+        batch = [chosen[i] for i in rng.integers(n, size=BATCH)]
+        x, legal = np.stack([j.x for j in batch]), np.stack([j.legal for j in batch])
+        labels = np.array([_label(j, rng) if rated else j.ids[j.rho.argmin()] for j in batch])
+        loss = -learner.distribution(torch.from_numpy(x), legal).log_prob(labels).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return learner.deployed
+
+
+def _label(judged, rng):
+    p = np.exp(-(judged.rho - judged.rho.min()) / SOFTNESS)
+    return rng.choice(judged.ids, p=p / p.sum())
+
+
+def open_loop(bench, policy, heldout):
+    """Of the policy's most probable action: whether it is within CLOSE of the set's best, (N,) percent, and the regret,
+    (N,) in rho."""
+    actions = [policy.act(j.x, j.legal, None) for j in heldout]
+    regret = np.array([bench.rho(j.state, [a])[0] - j.rho.min() for a, j in zip(actions, heldout, strict=True)])
+    return 100.0 * (regret <= CLOSE), regret
+
+
+# --- 2 and 4: short runs ----------------------------------------------------------------------------------------------
+
+
+def short_runs(environment, decisions, heldout, seeds):
+    """[(series, beta or None, [what `short_run` gives, one a seed])]: plain SAC, then ACE with each of BETAS."""
+    series = [("sac", None), *((f"ace, beta {beta:g}", beta) for beta in BETAS)]
+    jobs = [(beta, seed) for _, beta in series for seed in range(seeds)]
+    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(jobs)), return_as="generator")
+    results = parallel(joblib.delayed(short_run)(environment, beta, seed, decisions, heldout) for beta, seed in jobs)
+    done = list(tqdm(results, total=len(jobs), desc="short runs"))
+    return [(name, beta, done[i * seeds : (i + 1) * seeds]) for i, (name, beta) in enumerate(series)]
+
+
+def short_run(environment, beta, seed, decisions, heldout):
+    """Train SAC (beta None) or ACE with this beta; what its critics and its policy say of the held-out states."""
+    torch.set_num_threads(1)
+    params = config.load()
+    settings = params.settings("sac" if beta is None else "ace")
+    few = min(decisions, settings.train.decisions)
+    changes = {"train": settings.train.model_copy(update={"decisions": few, "validate_every": max(few // 4, 1)})}
+    if beta is not None:
+        changes["buffers"] = settings.buffers.model_copy(update={"beta": beta})
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Run(params, settings.model_copy(update=changes), environment, seed, config.root(), Path(scratch))
+        sac, d_llm = run.learner.sac, run.learner.d_llm
+        hub = [[0, share_at_hub(sac.deployed, heldout)]]
+        for event in run.learner.run():
+            if event.kind == "validation":
+                hub.append([event.row["decisions"], share_at_hub(sac.deployed, heldout)])
+    ids, counts = np.unique(d_llm.columns["action"][: len(d_llm)], return_counts=True)
+    validation = evaluate.play(
+        run.training, evaluate.Policy(sac.deployed), "validation", range(len(run.world.sets["validation"]))
+    )
+    return {
+        "q": [sac.q_values(j.x, j.ids) for j in heldout],
+        "hub": hub,
+        "held": ids[np.argsort(-counts, kind="stable")][:MOST_HELD],
+        "gain": d_llm.gain(),
+        "survival": [100 * r.survival for r in validation],
+    }
+
+
+def credit(runs, heldout):
+    """How the critics of short runs order the set's actions in held-out states, against the simulated reward.
+
+    bias: how much higher, in standard deviations of Q within a state, the critic rates D_LLM's most frequent actions than
+    others that the simulator finds equal. Taken for the same actions in all series: SAC and beta 0 never learn from D_LLM
+    and show what is no bias of its making.
+    """
+    held = [run["held"] for run in next(done for _, beta, done in runs if beta == BETAS[1])]
+    measures = {
+        "rank correlation": lambda q, j, ids: spearman(q, j.rewards),
+        "regret of the best-rated": lambda q, j, ids: j.rewards.max() - j.rewards[q.argmax()],
+        "bias for D_LLM": lambda q, j, ids: bias_of(q, j.rewards, np.isin(j.ids, ids)),
+    }
+    rows = []
+    for series, _, done in runs:
+        for name, of in measures.items():
+            values = [
+                [of(q, j, ids) for q, j in zip(r["q"], heldout, strict=True)] for r, ids in zip(done, held, strict=True)
+            ]
+            rows.append(row("credit", name, series, values))
+    return rows
+
+
+def spearman(a, b):
+    """Rank correlation, ties at their mean rank; 0 where either is constant."""
+    a, b = pd.Series(a).rank(), pd.Series(b).rank()
+    return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0 and b.std() > 0 else 0.0
+
+
+def bias_of(q, rewards, held):
+    """Mean residual of `held` actions less that of the others, of a straight line of q on rewards, in units of q's standard
+    deviation; 0 where nothing can be compared."""
+    if q.std() == 0 or held.all() or not held.any():
+        return 0.0
+    slope, intercept = np.polyfit(rewards, q, 1) if rewards.std() > 0 else (0.0, q.mean())
+    residual = (q - slope * rewards - intercept) / q.std()
+    return float(residual[held].mean() - residual[~held].mean())
+
+
+def mixing(runs):
+    """What short runs came to, by beta; at beta 0 D_LLM is filled and never drawn from."""
+    rows = []
+    for _, beta, done in runs:
+        rows.append(row("mixing", "survival", "sac" if beta is None else beta, [run["survival"] for run in done]))
+        if beta is None:
+            continue
+        rows.append(row("mixing", "rows of D_LLM", beta, [[len(run["gain"])] for run in done]))
+        rows.append(
+            row("mixing", "gain of a row", beta, [[run["gain"].mean() if len(run["gain"]) else 0.0] for run in done])
+        )
+    return rows
+
+
+# --- 3: distribution --------------------------------------------------------------------------------------------------
+
+
+def distribution(bench, trained, states):
+    """One-step regret, simulated reward of the best of the set less that of the policy's action, by who met the states.
+
+    Visitors: the policy before training (sampled, as it acts then), and the trained policies of sac and ace.
+    """
+    untrained = [bench.learner(seed) for seed in bench.params.seeds]
+    visitors = {"untrained": [functools.partial(sac.act, greedy=False) for sac in untrained]}
+    visitors |= {v: [functools.partial(p.act, rng=None) for p in trained[v]] for v in ("sac", "ace") if v in trained}
+    rows = []
+    for visitor, players in tqdm(visitors.items(), desc="visit"):
+        met = [state for seed, act in enumerate(players) for state in bench.visited(act, seed)]
+        chosen = np.random.default_rng([17, len(met)]).permutation(len(met))[:states]
+        judged = [bench.judge(met[i]) for i in sorted(chosen)]
+        for variant, all_seeds in trained.items():
+            regret = np.array([[_regret(bench, p, j) for j in judged] for p in all_seeds])
+            rows.append(row("distribution", f"regret: {variant}", visitor, regret))
+        nothing = [[j.rewards.max() - j.rewards[j.ids == 0][0] for j in judged]]
+        rows.append(row("distribution", "regret: do nothing", visitor, nothing))
+    return rows
+
+
+def _regret(bench, policy, judged):
+    return judged.rewards.max() - bench.whatif.simulate(judged.state, policy.act(judged.x, judged.legal, None)).reward
+
+
+# --- 5: exploration ---------------------------------------------------------------------------------------------------
+
+
+def exploration(bench, trained, heldout, runs):
+    """From the learning curves: effective number of actions, exp(entropy), and share of decisions to do nothing. From
+    short runs and trained policies: the probability of acting at the hub in held-out states."""
+    rows, train = [], bench.settings.train
+    at = np.arange(train.validate_every, train.decisions + 1, train.validate_every)
+    measures = {"effective actions": lambda c: np.exp(c["entropy"]), "do nothing": lambda c: 100 * (1 - c["acted"])}
+    for variant, all_seeds in trained.items():
+        folder = bench.root / "results" / "runs" / bench.environment / variant
+        curves = [pd.read_csv(folder / f"seed={s}" / "training.csv") for s in bench.params.seeds]
+        for name, of in measures.items():
+            # seeds are validated at decisions of their own
+            values = np.stack([np.interp(at, c["decisions"], of(c)) for c in curves], axis=1)
+            rows += [row("exploration", f"{name}: {variant}", x, v[:, None]) for x, v in zip(at, values, strict=True)]
+        ends = [[share_at_hub(policy, heldout)] for policy in all_seeds]
+        rows.append(row("exploration", f"at the hub: {variant}", "trained", ends))
+    for series, _, done in runs:
+        for points in zip(*(r["hub"] for r in done), strict=True):
+            x = round(np.mean([decisions for decisions, _ in points]))
+            rows.append(row("exploration", f"at the hub, short run: {series}", x, [[share] for _, share in points]))
+    return rows
+
+
+def share_at_hub(policy, heldout):
+    """Percent of a deployed policy's probability at the hub, mean over the states."""
+    logits = torch.from_numpy(np.stack([policy.logits(j.x) for j in heldout]))
+    shares = CatalogueDistribution(policy.space, logits, np.stack([j.legal for j in heldout])).p_top[:, -1]
+    return 100 * float(shares.mean())
