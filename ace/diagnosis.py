@@ -12,7 +12,6 @@ from the run files, critics, which are not kept there, from short runs. All of i
 
 import functools
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
@@ -23,23 +22,15 @@ from tqdm import tqdm
 
 from ace import baselines, config, evaluate
 from ace.experiment import Run
-from ace.grid.environment import World
-from ace.grid.fastworld import training_world
-from ace.grid.whatif import WhatIf
-from ace.llm.corpus import legal_of
-from ace.llm.heldout import AN_EPISODE, mixed_episodes
-from ace.llm.team import read_card
+from ace.judged import Bench, SetArgmin, survival
 from ace.report import stats
 from ace.rl.distribution import CatalogueDistribution
 from ace.rl.policy import load_policy
-from ace.rl.sac import SAC
 
 COLUMNS = ["question", "series", "x", "value", "ci_low", "ci_high", "n"]
 POLICIES = ["sac", "ace", "random_refine", "frequency_refine"]
 """Variants whose trained policies are looked at, those of them that are declared."""
 BETAS = [0.0, 0.25, 0.5]
-LOST = 1.5
-"""Loading that stands for a power flow without a solution, and the most that any counts as: else a few would decide."""
 SOFTNESS = 0.02
 """Rated labels are drawn with probability exp(-rho_max / this): 2 % of the limit worse is e times as rare."""
 CLOSE = 0.01
@@ -49,83 +40,7 @@ MOST_HELD = 10
 """Actions that D_LLM holds most often: those whose values may be biased."""
 
 
-@dataclass(slots=True)
-class Judged:
-    """A state with a choice. x (F,), legal (L,); ids (n,): the set's legal actions; rho (n,), at most LOST, and rewards
-    (n,): what the simulator says of each."""
-
-    state: object
-    x: np.ndarray
-    legal: np.ndarray
-    ids: np.ndarray
-    rho: np.ndarray
-    rewards: np.ndarray
-
-
-class Bench:
-    """One environment with its what-if engine and the language model's set of actions."""
-
-    def __init__(self, environment):
-        self.params, self.root, self.environment = config.load(), config.root(), environment
-        self.settings = self.params.settings("ace")
-        world = World(self.params.environment(environment), self.params.scenarios, self.settings.operator)
-        self.world, self.whatif = training_world(world), WhatIf(world)
-        self.catalogue = world.catalogue
-        self.actions = np.array(read_card(self.settings.llm, environment, self.root)["actions"])
-
-    def judge(self, state):
-        ids = self.actions[legal_of(self.catalogue, state, self.actions)]
-        rewards = np.array([self.whatif.simulate(state, int(a)).reward for a in ids])
-        return Judged(state, *self.world.observe(state), ids, self.rho(state, ids), rewards)
-
-    def rho(self, state, ids):
-        """(n,) rho_max one step after each action, LOST at most."""
-        return np.minimum(np.nan_to_num(self.whatif.ac(state, ids), nan=LOST, posinf=LOST), LOST)
-
-    def met(self, split, n):
-        """n states of a split's scenarios, judged: met by the corpus's mixed behaviours, AN_EPISODE of each episode at most."""
-        found = []
-        for number, episode in enumerate(mixed_episodes(self.world, self.whatif, self.actions, split, seed=1)):
-            chosen = np.random.default_rng([13, number]).permutation(len(episode))[:AN_EPISODE]
-            found += [self.judge(episode[i].state) for i in sorted(chosen)]
-            if len(found) >= n:
-                break
-        return found[:n]
-
-    def survival(self, agent, scenarios):
-        """(E,) percent of the horizon, on the first validation scenarios."""
-        n = min(scenarios, len(self.world.sets["validation"]))
-        return np.array([100 * r.survival for r in evaluate.play(self.world, agent, "validation", range(n))])
-
-    def visited(self, act, seed):
-        """States that `act(x, legal)` is asked about on the validation scenarios, at most AN_EPISODE of each episode."""
-        states, rng = [], np.random.default_rng([seed, 11])
-        for index in range(len(self.world.sets["validation"])):
-            step, episode = self.world.reset("validation", index), []
-            while not step.over:
-                episode.append(step.state)
-                step = self.world.step(act(*self.world.observe(step.state)))
-            states += [episode[i] for i in sorted(rng.permutation(len(episode))[:AN_EPISODE])]
-        return states
-
-    def learner(self, seed):
-        return SAC(self.catalogue, self.world.features.n, self.settings.sac, seed)
-
-
-class SetArgmin(baselines.DoNothing):
-    """Look-ahead within the set by AC power flow: what a perfect imitation of the labels would do."""
-
-    def __init__(self, bench):
-        self.bench = bench
-
-    def act(self, state, x, legal):
-        ids = self.bench.actions[legal_of(self.bench.catalogue, state, self.bench.actions)]
-        return int(ids[self.bench.rho(state, ids).argmin()])
-
-
-def diagnose(
-    environment, labels=(50, 100, 200, 400, 800), steps=400, decisions=600, states=150, seeds=2, output="scratch"
-):
+def diagnose(environment, labels, steps, decisions, states, seeds, output):
     """All five measurements; writes <output>/diagnosis/<environment>.csv and returns it, a DataFrame with COLUMNS.
 
     labels: how many are imitated; steps: of imitation; decisions: of a short run, at most those of params.yaml
@@ -137,12 +52,9 @@ def diagnose(
     trained = policies(bench)
     heldout = bench.met("validation", states)
     runs = short_runs(environment, decisions, heldout, seeds)
-    rows = [
-        *representation(bench, heldout, labels, steps, seeds),
-        *credit(runs, heldout),
-        *distribution(bench, trained, states),
-    ]
-    rows += [*mixing(runs), *exploration(bench, trained, heldout, runs)]
+    rows = representation(bench, heldout, labels, steps, seeds)
+    rows += credit(runs, heldout) + distribution(bench, trained, states)
+    rows += mixing(runs) + exploration(bench, trained, heldout, runs)
     table = pd.DataFrame([[q, s, str(x), *rest] for q, s, x, *rest in rows], columns=COLUMNS)
     path = bench.root / output / "diagnosis" / f"{environment}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,25 +84,19 @@ def row(question, series, x, matrix):
 def representation(bench, heldout, labels, steps, seeds):
     """Imitation of the best action of the set by the policy network as SAC starts it, over the whole catalogue."""
     lessons, kinds = bench.met("train", max(labels)), {"best action": False, "rated set": True}
-    rows, scenarios, progress = (
-        [],
-        len(bench.world.sets["validation"]),
-        tqdm(total=2 * len(labels) * seeds, desc="imitate"),
-    )
-    for kind, rated in kinds.items():
-        for n in sorted({min(n, len(lessons)) for n in labels}):
-            found = []
-            for seed in range(seeds):
-                policy = imitate(bench, lessons, n, seed, steps, rated)
-                found.append([*open_loop(bench, policy, heldout), bench.survival(evaluate.Policy(policy), scenarios)])
-                progress.update()
-            for name, matrix in zip(("accuracy", "regret in rho", "survival"), zip(*found, strict=True), strict=True):
-                rows.append(row("representation", f"{name}: {kind}", n, matrix))
-    progress.close()
+    rows, names = [], ("accuracy", "regret in rho", "survival")
+    cells = [(kind, n) for kind in kinds for n in sorted({min(n, len(lessons)) for n in labels})]
+    for kind, n in tqdm(cells, desc="imitate"):
+        found = []
+        for seed in range(seeds):
+            policy = imitate(bench, lessons, n, seed, steps, kinds[kind])
+            found.append([*open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy))])
+        for name, matrix in zip(names, zip(*found, strict=True), strict=True):
+            rows.append(row("representation", f"{name}: {kind}", n, matrix))
     nothing = [[j.rho[j.ids == 0][0] - j.rho.min() for j in heldout]]
     rows.append(row("representation", "regret in rho: do nothing", 0, nothing))
     for name, agent in {"do nothing": baselines.DoNothing(), "look-ahead": SetArgmin(bench)}.items():
-        rows.append(row("representation", f"survival: {name}", 0, [bench.survival(agent, scenarios)]))
+        rows.append(row("representation", f"survival: {name}", 0, [survival(bench.world, agent)]))
     return rows
 
 
@@ -256,15 +162,13 @@ def short_run(environment, beta, seed, decisions, heldout):
             if event.kind == "validation":
                 hub.append([event.row["decisions"], share_at_hub(sac.deployed, heldout)])
     ids, counts = np.unique(d_llm.columns["action"][: len(d_llm)], return_counts=True)
-    validation = evaluate.play(
-        run.training, evaluate.Policy(sac.deployed), "validation", range(len(run.world.sets["validation"]))
-    )
     return {
         "q": [sac.q_values(j.x, j.ids) for j in heldout],
         "hub": hub,
+        "every": run.settings.train.validate_every,
         "held": ids[np.argsort(-counts, kind="stable")][:MOST_HELD],
         "gain": d_llm.gain(),
-        "survival": [100 * r.survival for r in validation],
+        "survival": survival(run.training, evaluate.Policy(sac.deployed)),
     }
 
 
@@ -284,10 +188,8 @@ def credit(runs, heldout):
     rows = []
     for series, _, done in runs:
         for name, of in measures.items():
-            values = [
-                [of(q, j, ids) for q, j in zip(r["q"], heldout, strict=True)] for r, ids in zip(done, held, strict=True)
-            ]
-            rows.append(row("credit", name, series, values))
+            of_run = lambda run, ids, of=of: [of(q, j, ids) for q, j in zip(run["q"], heldout, strict=True)]  # noqa: E731
+            rows.append(row("credit", name, series, list(map(of_run, done, held))))
     return rows
 
 
@@ -312,12 +214,17 @@ def mixing(runs):
     rows = []
     for _, beta, done in runs:
         rows.append(row("mixing", "survival", "sac" if beta is None else beta, [run["survival"] for run in done]))
-        if beta is None:
-            continue
-        rows.append(row("mixing", "rows of D_LLM", beta, [[len(run["gain"])] for run in done]))
-        rows.append(
-            row("mixing", "gain of a row", beta, [[run["gain"].mean() if len(run["gain"]) else 0.0] for run in done])
-        )
+        if beta is not None:
+            rows.append(row("mixing", "rows of D_LLM", beta, [[len(run["gain"])] for run in done]))
+            # one number a run, as runs hold different numbers of rows
+            rows.append(
+                row(
+                    "mixing",
+                    "gain of a row",
+                    beta,
+                    [[np.mean(run["gain"]) if len(run["gain"]) else 0.0] for run in done],
+                )
+            )
     return rows
 
 
@@ -356,22 +263,25 @@ def exploration(bench, trained, heldout, runs):
     """From the learning curves: effective number of actions, exp(entropy), and share of decisions to do nothing. From
     short runs and trained policies: the probability of acting at the hub in held-out states."""
     rows, train = [], bench.settings.train
-    at = np.arange(train.validate_every, train.decisions + 1, train.validate_every)
     measures = {"effective actions": lambda c: np.exp(c["entropy"]), "do nothing": lambda c: 100 * (1 - c["acted"])}
     for variant, all_seeds in trained.items():
         folder = bench.root / "results" / "runs" / bench.environment / variant
         curves = [pd.read_csv(folder / f"seed={s}" / "training.csv") for s in bench.params.seeds]
+        at = range(train.validate_every, train.decisions + 1, train.validate_every)
         for name, of in measures.items():
-            # seeds are validated at decisions of their own
-            values = np.stack([np.interp(at, c["decisions"], of(c)) for c in curves], axis=1)
-            rows += [row("exploration", f"{name}: {variant}", x, v[:, None]) for x, v in zip(at, values, strict=True)]
+            rows += curve(f"{name}: {variant}", at, [(c["decisions"], of(c)) for c in curves])
         ends = [[share_at_hub(policy, heldout)] for policy in all_seeds]
         rows.append(row("exploration", f"at the hub: {variant}", "trained", ends))
     for series, _, done in runs:
-        for points in zip(*(r["hub"] for r in done), strict=True):
-            x = round(np.mean([decisions for decisions, _ in points]))
-            rows.append(row("exploration", f"at the hub, short run: {series}", x, [[share] for _, share in points]))
+        at = [0, *range(done[0]["every"], max(done[0]["hub"])[0] + 1, done[0]["every"])]
+        rows += curve(f"at the hub, short run: {series}", at, [zip(*run["hub"], strict=True) for run in done])
     return rows
+
+
+def curve(series, at, curves):
+    """Rows of curves (decisions, values), one a seed, at common decisions: seeds are validated at some of their own."""
+    values = np.stack([np.interp(at, *map(list, each)) for each in curves], axis=1)
+    return [row("exploration", series, x, of_seeds[:, None]) for x, of_seeds in zip(at, values, strict=True)]
 
 
 def share_at_hub(policy, heldout):
