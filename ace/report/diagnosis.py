@@ -3,6 +3,8 @@
 The measurements are `ace/diagnosis.py`'s; this module reads nothing but their table.
 """
 
+from functools import partial
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -16,6 +18,8 @@ NAMES = {
     "do nothing": "do nothing",
     "untrained": "untrained policy",
 }
+NEARLY = 0.9
+"""Share of look-ahead's survival that counts as nearly all of it."""
 SURVIVAL = "Survival on validation, % of the horizon"
 
 
@@ -165,63 +169,67 @@ def _shown(row):
 
 
 def _tell_representation(rows):
-    best, rated = "best action", "rated set"
-    n = _series(rows, f"survival: {rated}")["x"].iloc[-1]
+    value = partial(_value, rows)
     goal = _series(rows, "survival: look-ahead")["value"].iloc[0]
-    curve = _series(rows, f"survival: {rated}")
-    enough = curve[curve["value"] >= 0.9 * goal]["x"]
-    few = f"{enough.iloc[0]} labels suffice" if len(enough) else f"not even {n} labels suffice"
+    curve = _series(rows, "survival: rated set")
+    enough = curve[curve["value"] >= NEARLY * goal]["x"]
+    few = f"from {enough.iloc[0]} labels on" if len(enough) else "with none of these numbers of labels"
+    ways = [
+        f"taught the {kind}, {value(f'accuracy: {kind}')} % of its actions are within 1 % of the limit of the best, its "
+        f"regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %"
+        for kind in ("best action", "rated set")
+    ]
     return (
-        f"After {n} labels the network is within 1 % of the limit of the set's best action in {_value(rows, f'accuracy: {best}')} % of "
-        f"held-out states when taught the one best action, in {_value(rows, f'accuracy: {rated}')} % when taught by the ratings of the "
-        f"whole set; its regret is {_value(rows, f'regret in rho: {best}')} and {_value(rows, f'regret in rho: {rated}')} in rho (do nothing "
-        f"{_value(rows, 'regret in rho: do nothing')}), its survival {_value(rows, f'survival: {best}')} and "
-        f"{_value(rows, f'survival: {rated}')} %, against {_value(rows, 'survival: do nothing')} % of doing nothing and "
-        f"{_value(rows, 'survival: look-ahead')} % of look-ahead in the set. With ratings {few} for nine tenths of look-ahead's survival."
+        f"The network with {curve['x'].iloc[-1]} labels: {'; '.join(ways)}. Do nothing: regret "
+        f"{value('regret in rho: do nothing')}, survival {value('survival: do nothing')} %; look-ahead in the set survives "
+        f"{value('survival: look-ahead')} %. The rated set gives {100 * NEARLY:.0f} % of look-ahead's survival first {few}."
     )
 
 
 def _tell_credit(rows):
-    names = list(dict.fromkeys(rows["x"]))
-    each = "; ".join(
-        f"{name} {_value(rows, 'rank correlation', name)}, overrating {_value(rows, 'bias for D_LLM', name)} SD of Q, best-rated "
-        f"action {_value(rows, 'regret of the best-rated', name)} of reward below the best"
-        for name in names
+    value, parts = partial(_value, rows), []
+    for name in dict.fromkeys(rows["x"]):
+        bias = value("bias for D_LLM", name)
+        parts.append(f"{name} {value('rank correlation', name)}, overrating of D_LLM's actions {bias} SD of Q")
+    worst = value("regret of the best-rated", "sac")
+    last = rows["x"].iloc[-1]
+    return (
+        f"Rank correlation of Q with the simulated reward, over the set, after short runs: {'; '.join(parts)}. The action "
+        f"rated best misses {worst} of reward with SAC's critics and {value('regret of the best-rated', last)} with those of "
+        f"{last}."
     )
-    return f"Rank correlation of Q with the simulated reward over the set's actions, after short runs: {each}."
 
 
 def _tell_distribution(rows):
-    visitors = list(dict.fromkeys(rows["x"]))
-    each = "; ".join(
-        f"states of the {NAMES[v]}{'' if v == 'untrained' else ' policy'}: "
-        + ", ".join(f"{NAMES[_split(s)]} {_value(rows, s, v)}" for s in dict.fromkeys(rows["series"]))
-        for v in visitors
-    )
-    return f"One-step regret (reward; about 5 for the whole limit): {each}."
+    parts = []
+    for visitor in dict.fromkeys(rows["x"]):
+        regrets = [f"{NAMES[_split(s)]} {_value(rows, s, visitor)}" for s in dict.fromkeys(rows["series"])]
+        parts.append(f"where {NAMES[visitor]} goes, {', '.join(regrets)}")
+    return f"Regret of one step, in reward (0.1 is about 2 % of the limit): {'; '.join(parts)}."
 
 
 def _tell_mixing(rows):
     survival = _series(rows, "survival")
-    each = ", ".join(f"{'SAC' if r['x'] == 'sac' else 'beta ' + r['x']} {_shown(r)} %" for _, r in survival.iterrows())
-    last = survival["x"].iloc[-1]
-    return (
-        f"Validation survival at the end of short runs: {each}. D_LLM then holds {_value(rows, 'rows of D_LLM', last)} rows at beta "
-        f"{last}, with a mean gain of {_value(rows, 'gain of a row', last)}."
-    )
+    names = ["SAC" if x == "sac" else f"beta {x}" for x in survival["x"]]
+    parts = [f"{name} {_shown(row)} %" for name, (_, row) in zip(names, survival.iterrows(), strict=True)]
+    held = [
+        f"{_value(rows, 'rows of D_LLM', x)} rows of gain {_value(rows, 'gain of a row', x)}" for x in survival["x"][1:]
+    ]
+    return f"Validation survival after short runs: {', '.join(parts)}. D_LLM then holds, by beta, {'; '.join(held)}."
 
 
 def _tell_exploration(rows):
-    parts = []
+    value, parts = partial(_value, rows), []
     for series in dict.fromkeys(rows["series"]):
         if series.startswith("effective actions: "):
             variant, curve = _split(series), _series(rows, series)
+            first, last = curve.iloc[0], curve.iloc[-1]
+            nothing, hub = value(f"do nothing: {variant}"), value(f"at the hub: {variant}")
             parts.append(
-                f"{NAMES[variant]}: {_shown(curve.iloc[0])} effective actions at {curve['x'].iloc[0]} decisions, "
-                f"{_shown(curve.iloc[-1])} at {curve['x'].iloc[-1]}, doing nothing in {_value(rows, f'do nothing: {variant}')} % of the last "
-                f"decisions, {_value(rows, f'at the hub: {variant}')} % of the trained policy's mass at the hub"
+                f"{NAMES[variant]} spreads over {_shown(first)} actions at {first['x']} decisions and {_shown(last)} at "
+                f"{last['x']}, where it does nothing in {nothing} % of them; {hub} % of the trained policy's mass is at the hub"
             )
-    return "; ".join(parts) + "."
+    return f"{'. '.join(parts)}."
 
 
 TELL = {
