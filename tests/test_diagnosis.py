@@ -12,7 +12,7 @@ from ace.grid.environment import World
 from ace.report import diagnosis as drawn
 from ace.rl.sac import SAC
 
-SIZES = {"labels": [6, 12], "steps": 30, "decisions": 60, "states": 10, "seeds": 2, "output": "out"}
+SIZES = {"labels": [6, 12], "steps": 10, "decisions": 60, "states": 10, "seeds": 2, "output": "out"}
 ACTIONS = [0, 3, 8, 20, 57, 90, 120, 150]
 
 
@@ -27,7 +27,7 @@ def project(tmp_path_factory, params):
         "refine": {"proposer": "frequency"}, "shape": {"enabled": False}, "finetune": {"enabled": False}
     }  # fmt: skip
     raw["base"]["train"].update(decisions=80, warmup=10, validate_every=20)
-    raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
+    raw["environments"]["case14"].update(thermal_factor=0.9)  # milder: else all actions are equally bad
     folder = tmp_path_factory.mktemp("diagnosis")
     (folder / "params.yaml").write_text(yaml.safe_dump(raw))
     place = folder / "results/language_model/case14"
@@ -126,18 +126,18 @@ def test_states_of_an_episode_are_few_and_seen_by_the_visitor(project):
 
 
 def test_imitation_learns_its_labels(project):
-    """The network, taught a dozen labels for long enough, gives them back; untaught it does not."""
+    """The network, taught a few labels for long enough, gives them back; untaught it does not."""
     _, bench = project
-    lessons = bench.met("train", 12)
+    lessons = bench.met("train", 8)
     goal = [int(j.ids[j.rho.argmin()]) for j in lessons]
     said = {
         steps: [
-            diagnosis.imitate(bench, lessons, 12, 0, steps, rated=False).act(j.x, j.legal, None) == a
+            diagnosis.imitate(bench, lessons, 0, steps, rated=False).act(j.x, j.legal, None) == a
             for j, a in zip(lessons, goal, strict=True)
         ]
-        for steps in (0, 200)
+        for steps in (0, 100)
     }
-    assert np.mean(said[200]) > 0.9 > np.mean(said[0])
+    assert np.mean(said[100]) > 0.9 > np.mean(said[0])
 
 
 def test_rated_labels_are_of_the_set_and_the_better_the_likelier(project):
@@ -235,9 +235,12 @@ def test_figure_and_its_data(whole, tmp_path):
 
 def test_a_sentence_for_each_question_with_its_numbers(whole):
     table, _, _ = whole
-    lines = drawn.sentences(table).splitlines()
+    lines, digits = (
+        drawn.sentences(table).splitlines(),
+        1 if table.loc[table["series"] == "survival: look-ahead", "ci_high"].iloc[0] >= 10 else 2,
+    )
     assert [line.split("**")[1] for line in lines] == [f"{q.capitalize()}." for q in dict.fromkeys(table["question"])]
-    assert f"survives {value(table, 'survival: look-ahead', 0):.1f} [" in lines[0]
+    assert f"survives {value(table, 'survival: look-ahead', 0):.{digits}f} [" in lines[0]
     assert f"SAC {drawn._shown(table[(table['question'] == 'mixing') & (table['x'] == 'sac')].iloc[0])} %" in lines[3]
 
 

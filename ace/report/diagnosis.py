@@ -175,7 +175,8 @@ def _tell_representation(rows):
     enough = curve[curve["value"] >= NEARLY * goal]["x"]
     few = f"from {enough.iloc[0]} labels on" if len(enough) else "with none of these numbers of labels"
     ways = [
-        f"taught the {kind}, {value(f'accuracy: {kind}')} % of its actions are within 1 % of the limit of the best, its "
+        f"taught the {kind}, its action is within 1 % of the limit of the best in {value(f'fit: {kind}')} % of the states "
+        f"it was taught and in {value(f'accuracy: {kind}')} % of others, its "
         f"regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %"
         for kind in ("best action", "rated set")
     ]

@@ -45,13 +45,15 @@ def row(question, series, x, matrix):
 
 def representation(bench, heldout, labels, steps, seeds):
     lessons, kinds = (bench.met('train', max(labels)), {'best action': False, 'rated set': True})
-    rows, names = ([], ('accuracy', 'regret in rho', 'survival'))
+    rows, names = ([], ('fit', 'accuracy', 'regret in rho', 'survival'))
     cells = [(kind, n) for kind in kinds for n in sorted({min(n, len(lessons)) for n in labels})]
     for kind, n in tqdm(cells, desc='imitate'):
         found = []
         for seed in range(seeds):
-            policy = imitate(bench, lessons, n, seed, steps, kinds[kind])
-            found.append([*open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy))])
+            chosen = [lessons[i] for i in np.random.default_rng([seed, 19]).permutation(len(lessons))[:n]]
+            policy = imitate(bench, chosen, seed, steps, kinds[kind])
+            fit = [float(np.mean(open_loop(bench, policy, chosen[:len(heldout)])[0]))]
+            found.append([fit, *open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy))])
         for name, matrix in zip(names, zip(*found, strict=True), strict=True):
             rows.append(row('representation', f'{name}: {kind}', n, matrix))
     nothing = [[j.rho[j.ids == 0][0] - j.rho.min() for j in heldout]]
@@ -60,12 +62,11 @@ def representation(bench, heldout, labels, steps, seeds):
         rows.append(row('representation', f'survival: {name}', 0, [survival(bench.world, agent)]))
     return rows
 
-def imitate(bench, lessons, n, seed, steps, rated):
-    learner, rng = (bench.learner(seed), np.random.default_rng([seed, n]))
+def imitate(bench, lessons, seed, steps, rated):
+    learner, rng = (bench.learner(seed), np.random.default_rng([seed, 23]))
     optimiser = torch.optim.Adam(learner.policy.parameters(), lr=bench.settings.sac.lr)
-    chosen = [lessons[i] for i in rng.permutation(len(lessons))[:n]]
     for _ in range(steps):
-        batch = [chosen[i] for i in rng.integers(n, size=BATCH)]
+        batch = [lessons[i] for i in rng.integers(len(lessons), size=BATCH)]
         x, legal = (np.stack([j.x for j in batch]), np.stack([j.legal for j in batch]))
         labels = np.array([_label(j, rng) if rated else j.ids[j.rho.argmin()] for j in batch])
         loss = -learner.distribution(torch.from_numpy(x), legal).log_prob(labels).mean()

@@ -129,7 +129,7 @@ def _tell_representation(rows):
     curve = _series(rows, 'survival: rated set')
     enough = curve[curve['value'] >= NEARLY * goal]['x']
     few = f'from {enough.iloc[0]} labels on' if len(enough) else 'with none of these numbers of labels'
-    ways = [f"taught the {kind}, {value(f'accuracy: {kind}')} % of its actions are within 1 % of the limit of the best, its regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %" for kind in ('best action', 'rated set')]
+    ways = [f"taught the {kind}, its action is within 1 % of the limit of the best in {value(f'fit: {kind}')} % of the states it was taught and in {value(f'accuracy: {kind}')} % of others, its regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %" for kind in ('best action', 'rated set')]
     return f"The network with {curve['x'].iloc[-1]} labels: {'; '.join(ways)}. Do nothing: regret {value('regret in rho: do nothing')}, survival {value('survival: do nothing')} %; look-ahead in the set survives {value('survival: look-ahead')} %. The rated set gives {100 * NEARLY:.0f} % of look-ahead's survival first {few}."
 
 def _tell_credit(rows):
