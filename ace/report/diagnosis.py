@@ -58,10 +58,15 @@ def _split(series):
     return series.partition(": ")[2]
 
 
-def _line(panel, rows, look, label, shift=0.0):
-    """Points with their intervals over numeric x, joined."""
+def _short_run(name):
+    """'ace, beta 0.5' -> 'ACE, β = 0.5'."""
+    return name.replace("ace, beta ", "ACE, β = ").replace("sac", "SAC")
+
+
+def _line(panel, rows, look, label, shift=0.0, stretch=1.0):
+    """Points with their intervals over numeric x, joined; moved a little, so that none hides another."""
     colour, line, marker = look
-    x = rows["x"].astype(float).to_numpy() + shift
+    x = stretch * rows["x"].astype(float).to_numpy() + shift
     panel.errorbar(x, rows["value"], yerr=_bars(rows), color=colour, linestyle=line, marker=marker, markersize=5,
                    elinewidth=1.0, label=label)  # fmt: skip
 
@@ -80,19 +85,19 @@ def _points(panel, rows, places, look, label):
 
 def _representation(panel, rows):
     looks = {"best action": LINES["sac"], "rated set": LINES["ace"]}
-    for kind, look in looks.items():
-        _line(panel, _series(rows, f"survival: {kind}"), look, f"survival, {kind}")
+    for (kind, look), stretch in zip(looks.items(), (0.97, 1.03), strict=True):
+        _line(panel, _series(rows, f"survival: {kind}"), look, f"survival, {kind}", stretch=stretch)
         faint = (look[0], ":", look[2])
-        _line(panel, _series(rows, f"accuracy: {kind}"), faint, f"open loop, {kind}")
+        _line(panel, _series(rows, f"accuracy: {kind}"), faint, f"open loop, {kind}", stretch=stretch)
     levels = {"do nothing": LINES["reconnect"], "look-ahead": LINES["greedy"]}
     for name, (colour, line, _) in levels.items():
         value = _series(rows, f"survival: {name}")["value"].iloc[0]
         panel.axhline(value, color=colour, linestyle=line, linewidth=1.5, label=f"survival, {name}")
-    panel.set(xscale="log", ylim=(0, 105), xlabel="Labels (log scale)", ylabel="%")
+    panel.set(xscale="log", ylim=(0, 150), xlabel="Labels (log scale)", ylabel="%", yticks=range(0, 101, 20))
     ticks = sorted(set(_series(rows, "survival: rated set")["x"].astype(float)))
     panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     panel.set_xticks([], minor=True)
-    panel.legend(fontsize="x-small", loc="lower right")
+    panel.legend(fontsize="x-small", loc="upper left", ncols=2)
 
 
 def _credit(panel, rows):
@@ -102,10 +107,10 @@ def _credit(panel, rows):
     for shift, (series, look), label in zip((-0.1, 0.1), looks.items(), labels, strict=True):
         _points(panel, _series(rows, series), np.arange(len(names)) + shift, look, label)
     panel.axhline(0, color="#555555", linewidth=1)
-    panel.set_xticks(range(len(names)), [n.replace("ace, beta ", "ACE,\nβ = ").replace("sac", "SAC") for n in names])
+    panel.set_xticks(range(len(names)), [_short_run(name).replace(", ", ",\n") for name in names])
     panel.set_xlim(-0.5, len(names) - 0.5)
     low, high = rows["ci_low"].min(), rows[rows["series"].isin(looks)]["ci_high"].max()
-    panel.set(ylabel="No unit", ylim=(min(low, 0) - 0.1, high + 0.35 * (high - low)))
+    panel.set(ylabel="Correlation; standard deviations of Q", ylim=(min(low, 0) - 0.1, high + 0.35 * (high - low)))
     panel.legend(fontsize="x-small", loc="upper left")
 
 
@@ -126,7 +131,7 @@ def _distribution(panel, rows):
 def _mixing(panel, rows):
     survival = _series(rows, "survival")
     _points(panel, survival, np.arange(len(survival)), LINES["ace"], None)
-    labels = ["SAC" if x == "sac" else f"ACE,\nβ = {x}" for x in survival["x"]]
+    labels = ["SAC" if x == "sac" else f"ACE,\nβ = {float(x):g}" for x in survival["x"]]
     panel.set_xticks(range(len(labels)), labels)
     panel.set(xlim=(-0.5, len(labels) - 0.5), ylim=(0, 105), ylabel=SURVIVAL)
 
@@ -143,8 +148,7 @@ def _hub(panel, rows):
     chosen = [s for s in dict.fromkeys(rows["series"]) if s.startswith("at the hub, short run: ")]
     looks = [LINES["sac"], LINES["ace_no_critic"], LINES["ace"], *MORE_LINES]
     for name, look in zip(chosen, looks, strict=False):
-        label = _split(name).replace("ace, beta ", "ACE, β = ").replace("sac", "SAC")
-        _line(panel, _series(rows, name), look, label)
+        _line(panel, _series(rows, name), look, _short_run(_split(name)), shift=3 * chosen.index(name))
     panel.set(xlabel="Decisions of a short run", ylabel="Probability of the hub, %")
     panel.set_ylim(bottom=0)
     panel.legend(fontsize="x-small")
@@ -191,13 +195,15 @@ def _tell_credit(rows):
     value, parts = partial(_value, rows), []
     for name in dict.fromkeys(rows["x"]):
         bias = value("bias for D_LLM", name)
-        parts.append(f"{name} {value('rank correlation', name)}, overrating of D_LLM's actions {bias} SD of Q")
+        parts.append(
+            f"{_short_run(name)}: {value('rank correlation', name)}, overrating of D_LLM's actions {bias} SD of Q"
+        )
     worst = value("regret of the best-rated", "sac")
     last = rows["x"].iloc[-1]
     return (
         f"Rank correlation of Q with the simulated reward, over the set, after short runs: {'; '.join(parts)}. The action "
         f"rated best misses {worst} of reward with SAC's critics and {value('regret of the best-rated', last)} with those of "
-        f"{last}."
+        f"{_short_run(last)}."
     )
 
 
@@ -211,12 +217,12 @@ def _tell_distribution(rows):
 
 def _tell_mixing(rows):
     survival = _series(rows, "survival")
-    names = ["SAC" if x == "sac" else f"beta {x}" for x in survival["x"]]
+    names = ["SAC" if x == "sac" else f"β = {float(x):g}" for x in survival["x"]]
     parts = [f"{name} {_shown(row)} %" for name, (_, row) in zip(names, survival.iterrows(), strict=True)]
     held = [
         f"{_value(rows, 'rows of D_LLM', x)} rows of gain {_value(rows, 'gain of a row', x)}" for x in survival["x"][1:]
     ]
-    return f"Validation survival after short runs: {', '.join(parts)}. D_LLM then holds, by beta, {'; '.join(held)}."
+    return f"Validation survival after short runs: {', '.join(parts)}. D_LLM then holds, by β, {'; '.join(held)}."
 
 
 def _tell_exploration(rows):
@@ -230,7 +236,7 @@ def _tell_exploration(rows):
                 f"{NAMES[variant]} spreads over {_shown(first)} actions at {first['x']} decisions and {_shown(last)} at "
                 f"{last['x']}, where it does nothing in {nothing} % of them; {hub} % of the trained policy's mass is at the hub"
             )
-    return f"{'. '.join(parts)}."
+    return f"{'. '.join(part[0].upper() + part[1:] for part in parts)}."
 
 
 TELL = {
