@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ace import baselines, config, evaluate
 from ace.experiment import Run
 from ace.judged import Bench, SetArgmin, survival
-from ace.report import stats
+from ace.report.stats import estimate
 from ace.rl.distribution import CatalogueDistribution
 from ace.rl.policy import load_policy
 
@@ -75,7 +75,7 @@ def policies(bench):
 def row(question, series, x, matrix):
     """matrix: (S, E), seeds x states or scenarios -> one row of the table; n counts the cells."""
     matrix = np.asarray(matrix, dtype=float)
-    return [question, series, x, *stats.estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
+    return [question, series, x, *estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
 
 
 # --- 1: representation ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from tqdm import tqdm
 from ace import baselines, config, evaluate
 from ace.experiment import Run
 from ace.judged import Bench, SetArgmin, survival
-from ace.report import stats
+from ace.report.stats import estimate
 from ace.rl.distribution import CatalogueDistribution
 from ace.rl.policy import load_policy
 COLUMNS = ['question', 'series', 'x', 'value', 'ci_low', 'ci_high', 'n']
@@ -41,7 +41,7 @@ def policies(bench):
 
 def row(question, series, x, matrix):
     matrix = np.asarray(matrix, dtype=float)
-    return [question, series, x, *stats.estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
+    return [question, series, x, *estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
 
 def representation(bench, heldout, labels, steps, seeds):
     lessons, kinds = (bench.met('train', max(labels)), {'best action': False, 'rated set': True})
