@@ -21,8 +21,9 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"coevolve", "baselines"},
     {"evaluate"},
-    {"experiment", "deploy", "outages"},
+    {"experiment", "deploy", "outages", "judged"},
     {"report"},
+    {"diagnosis"},
     {"pipeline"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -69,6 +69,11 @@ ITEMS = (
         "Main comparison, drawn",
         "Interquartile mean over seeds and test episodes with its 95 % interval.",
     ),
+    Item(
+        "figures/diagnosis",
+        "Diagnosis: why the learner learns what it does",
+        "On training and validation scenarios only; what each panel means is told in `04_diagnosis`.",
+    ),
     Item("figures/reasoning", "Fig. 4: without bad-case and without multi-round reasoning"),
     Item("figures/shaping", "The size K of reward shaping"),
     Item("figures/generalisation", "Unseen scenarios and outages"),
