@@ -17,9 +17,14 @@ START, END = "<!-- claims:start -->", "<!-- claims:end -->"
 
 
 def ours(row):
-    """measured [low, high] unit, three significant digits; "–" where nothing was measured."""
-    value, low, high = (number(float(f"{end:.3g}")) for end in (row.measured, row.ci_low, row.ci_high))
+    """measured [low, high] unit; "–" where nothing was measured."""
+    value, low, high = (_short(end) for end in (row.measured, row.ci_low, row.ci_high))
     return f"{value}{f' [{low}, {high}]' if low else ''} {row.unit}" if value else "–"
+
+
+def _short(value):
+    """Three significant digits, of thousands all; nothing for nan."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else number(float(f"{value:.3g}"))
 
 
 def summary_line(table):

@@ -9,8 +9,11 @@ from ace.report.tables import markdown, number
 START, END = ('<!-- claims:start -->', '<!-- claims:end -->')
 
 def ours(row):
-    value, low, high = (number(float(f'{end:.3g}')) for end in (row.measured, row.ci_low, row.ci_high))
+    value, low, high = (_short(end) for end in (row.measured, row.ci_low, row.ci_high))
     return f"{value}{(f' [{low}, {high}]' if low else '')} {row.unit}" if value else '–'
+
+def _short(value):
+    return f'{value:,.0f}' if abs(value) >= 1000 else number(float(f'{value:.3g}'))
 
 def summary_line(table):
     counts = Counter(table['verdict'])
