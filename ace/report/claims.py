@@ -26,6 +26,7 @@ COLUMNS = ["id", "claim", "paper_value", "source", "measured", "ci_low", "ci_hig
 COLUMNS += ["criterion", "verdict", "evidence"]
 NUMBERS = ["measured", "ci_low", "ci_high"]
 LITERAL = "ace_literal"
+WITHOUT_CLONING = ("sac", "ace_no_actor")  # hold nothing to clone: LITERAL differs from them by its mechanisms alone
 PLACES = ["unit", "notebook", "stage"]  # of each claim; not in claims.csv
 
 
@@ -238,7 +239,9 @@ def _literal(claim, runs):
     """The same measure for ACE with the paper's loss alone, without our cloning term, where that was run."""
     names = ("better", "above", "full")
     swapped = {name: LITERAL for name in names if claim.measure.keywords.get(name) == "ace"}
-    if not swapped or LITERAL not in runs.variants:
+    others = {claim.measure.keywords.get(name) for name in ("worse", "below")} - {None}
+    others |= set(claim.measure.keywords.get("without", []))
+    if not swapped or LITERAL not in runs.variants or not others <= set(WITHOUT_CLONING):
         return ""
     try:
         (value, low, high), _, verdict, _ = claim.measure(runs, **swapped)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ace.report import stats
 from ace.report.runs import EPISODE_METRICS, ReportError, read
 from ace.report.style import lines, save, theme
-from ace.report.tables import label, write_csv
+from ace.report.tables import label, main_methods, write_csv
 
 # column of training.csv -> (axis label, factor, the test metric of the same unit or None)
 CURVES = {
@@ -53,11 +53,12 @@ def learning_data(runs, metric="survival"):
 def learning_curves(params, results, metric="survival", variants=None):
     """Validation survival against decisions, a panel for each grid; writes figures/learning_curves.{png,svg,pdf,csv}.
 
-    metric: one of CURVES; another metric than survival gets its name into the file names. Returns the table drawn.
+    metric: one of CURVES; another metric than survival gets its name into the file names. variants: a selection, default
+    those of the main table. Returns the table drawn.
     """
     if metric not in CURVES:
         raise ReportError(f"metric {metric} can't be drawn; there are {', '.join(CURVES)}")
-    data = learning_data(read(params, results, variants), metric)
+    data = learning_data(read(params, results, variants or main_methods(params)), metric)
     name = "learning_curves" if metric == "survival" else f"learning_curves_{metric}"
     folder = Path(results) / "figures"
     with theme():

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from ace.report import stats
 from ace.report.runs import EPISODE_METRICS, ReportError, read
 from ace.report.style import lines, save, theme
-from ace.report.tables import label, write_csv
+from ace.report.tables import label, main_methods, write_csv
 CURVES = {'survival': ('Survival, % of the horizon', 100.0, 'survival'), 'reward_mean': ('Reward a step (validation)', 1.0, None), 'entropy': ('Policy entropy, nats', 1.0, None), 'q_std': ('Standard deviation of Q', 1.0, None), 'refined': ('Refined samples so far', 1.0, None)}
 
 def learning_data(runs, metric='survival'):
@@ -31,7 +31,7 @@ def learning_data(runs, metric='survival'):
 def learning_curves(params, results, metric='survival', variants=None):
     if metric not in CURVES:
         raise ReportError(f"metric {metric} can't be drawn; there are {', '.join(CURVES)}")
-    data = learning_data(read(params, results, variants), metric)
+    data = learning_data(read(params, results, variants or main_methods(params)), metric)
     name = 'learning_curves' if metric == 'survival' else f'learning_curves_{metric}'
     folder = Path(results) / 'figures'
     with theme():
