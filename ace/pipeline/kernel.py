@@ -5,6 +5,7 @@
 not whichever a user's folder names first, settings that give the same bytes, and an end together with the stage.
 """
 
+import logging
 import os
 import platform
 import signal
@@ -115,7 +116,9 @@ def main():
 
     if sys.path[0] == "":
         del sys.path[0]
-    launch_new_instance()
+    # A kernel is interrupted as it is shut down, and may log that as an error: what a stage prints is what went wrong in
+    # its cells, which comes as messages and not by this log.
+    launch_new_instance(log_level=logging.CRITICAL)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import logging
 import os
 import platform
 import signal
@@ -64,6 +65,6 @@ def main():
     from ipykernel.kernelapp import launch_new_instance
     if sys.path[0] == '':
         del sys.path[0]
-    launch_new_instance()
+    launch_new_instance(log_level=logging.CRITICAL)
 if __name__ == '__main__':
     main()
