@@ -59,9 +59,14 @@ def readme_table(table):
     rows = []
     for row in table.itertuples():
         item = [f"{row.id} {row.claim}", f"`{row.notebook}`", f"`{row.stage}`", row.paper_value]
-        rows.append([*item, f"{ours(row)} ({row.n})" if row.n else ours(row), row.verdict])
+        rows.append([*item, f"{ours(row)} ({row.n})" if row.n else _reason(row), row.verdict])
     scale = ", ".join(dict.fromkeys(table["scale"]))
     return f"Scale `{scale}`: {summary_line(table)}\n\n{markdown(head, rows)}"
+
+
+def _reason(row):
+    """Why a claim was not tested, without what the evidence tells besides."""
+    return row.evidence.removeprefix("not tested: ").split("; ")[0]
 
 
 def update_readme(readme, table):
@@ -93,6 +98,8 @@ def print_claims(table, file=None):
         print(" ".join(cells).rstrip(), file=file)
     scales = ", ".join(dict.fromkeys(table["scale"]))
     print(f"\n{summary_line(table)} Scale: {scales}.", file=file)
+    if scales == "quick":
+        print("This scale shows that all of it runs; it is too small to judge a claim.", file=file)
 
 
 def _fitted(text, width):
