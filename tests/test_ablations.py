@@ -9,7 +9,7 @@ import yaml
 from conftest import ROOT
 from test_report import EPISODE_EASE, LEVELS, change_manifest, row, write_run
 
-from ace.report import ablation_figures, ablations, answers, claims, questions, runs, tables
+from ace.report import ablation_figures, ablations, answers, claims, labels, questions, runs
 from ace.report.runs import ReportError
 from ace.report.stats import Estimate
 
@@ -125,18 +125,18 @@ def test_every_declared_variant_of_ace_has_its_place_and_its_name(params):
     placed |= {*ablation_figures.REASONING, *ablation_figures.SHAPING, *ablation_figures.GENERALISATION}
     ours = {name for name in params.variants if name.startswith("ace")}
     assert ours - placed == {"ace_no_actor", "ace_literal", "ace_prior"}  # roles and loss: other tables
-    assert {name for name in ours if tables.label(name) == name} == set()
+    assert {name for name in ours if labels.label(name) == name} == set()
     asked = {variant for q in questions.QUESTIONS for c in q.contrasts for variant in c.weights}
     assert placed | asked <= set(params.variants)
 
 
 def test_a_name_that_holds_a_number_tells_the_setting(params):
     for name in [name for name in params.variants if "_K0" in name]:
-        assert tables.label(name).endswith(f"K = {params.settings(name).shape.K}")
+        assert labels.label(name).endswith(f"K = {params.settings(name).shape.K}")
     rounds = {"ace_rounds_1": "one", "ace_rounds_3": "three"}
     numbers = {"one": 1, "three": 3}
     for name, word in rounds.items():
-        assert word in tables.label(name) and params.settings(name).refine.rounds == numbers[word]
+        assert word in labels.label(name) and params.settings(name).refine.rounds == numbers[word]
     assert params.settings("ace").refine.rounds == 5  # "five rounds" in question 2
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ace.report import claims, figures, measure, runs, show, stats, tables
+from ace.report import claims, figures, measure, runs, show, stats, tables, typeset
 from ace.report.runs import ReportError
 from ace.report.stats import Estimate
 
@@ -333,7 +333,7 @@ def test_roles_table(params, results):
     ],
 )
 def test_number(value, text):
-    assert tables.number(value) == text
+    assert typeset.number(value) == text
 
 
 def test_csv_reads_back_with_whole_counts(params, results):
@@ -346,8 +346,8 @@ def test_csv_reads_back_with_whole_counts(params, results):
 
 
 def test_markdown_and_latex_escape():
-    assert tables.markdown(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |\n"
-    text = tables.latex(["Grid", "Method", "Survival, %"], [["w", "ACE without f_LLM", "1.0 ± 0.5"]], "t")
+    assert typeset.markdown(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |\n"
+    text = typeset.latex(["Grid", "Method", "Survival, %"], [["w", "ACE without f_LLM", "1.0 ± 0.5"]], "t")
     assert "f\\_LLM & 1.0 $\\pm$ 0.5 \\\\" in text
     assert "Survival, \\% \\\\" in text
 

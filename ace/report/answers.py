@@ -7,7 +7,7 @@ doesn't. Every answer_<n> takes {name of a contrast: Estimate, or None where it 
 import numpy as np
 
 from ace.report.ablations import NOT_RUN
-from ace.report.tables import _with_interval
+from ace.report.typeset import with_interval
 
 COLLAPSED = 0.1  # our reading: the policy's entropy ends below this share of what SAC aims at (sac.target_entropy)
 FALLEN = 10.0  # our reading: training is unstable where the last validation lies this many points below the best
@@ -22,7 +22,7 @@ def sign(estimate):
 
 def words(estimate):
     """+3.2 [-1.0, +7.4] points."""
-    return f"{_with_interval(*estimate, 1, sign='+')} points"
+    return f"{with_interval(*estimate, 1, sign='+')} points"
 
 
 def told(name, estimate):

@@ -20,7 +20,8 @@ import pandas as pd
 from ace.report import measure
 from ace.report.runs import ReportError, read
 from ace.report.show import full_markdown, print_claims, summary_line, update_readme
-from ace.report.tables import write_csv, write_numbers
+from ace.report.tables import write_numbers
+from ace.report.typeset import write_csv
 
 PAPER = "ICML 2025, arXiv 2506.02522"
 COLUMNS = ["id", "claim", "paper_value", "source", "measured", "ci_low", "ci_high", "n", "scale"]

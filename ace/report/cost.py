@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 from ace.report.claims import PAPER
+from ace.report.labels import label
 from ace.report.runs import read
-from ace.report.tables import _count, _write, label, latex, main_methods, markdown, write_csv
+from ace.report.tables import main_methods
+from ace.report.typeset import latex, markdown, thousands, write_csv, write_text
 
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed beside the mean
 NUMBERS = [
@@ -62,9 +64,9 @@ def write_cost(params, results, variants=None):
     write_csv(table.where(table.notna(), None), folder / "cost.csv")
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
     text = "\n".join(f"## {head}\n\n{markdown(names, rows)}" for head, (names, rows) in parts.items())
-    _write(folder / "cost.md", f"# {title}\n\n{text}\n{NOTE}\n")
+    write_text(folder / "cost.md", f"# {title}\n\n{text}\n{NOTE}\n")
     latexes = [latex(names, rows, f"{title}: {head.lower()}") for head, (names, rows) in parts.items()]
-    _write(folder / "cost.tex", "\n".join(latexes))
+    write_text(folder / "cost.tex", "\n".join(latexes))
     return table
 
 
@@ -138,7 +140,7 @@ def _part(table, cells):
 
 def _counts(row):
     rounds = _shown(row["lora_rounds"], lambda n: f"{n:.1f} ({row['lora_kept']:.1f})" if n else "–")
-    return [*(_shown(row[column], _count) for column in NUMBERS[:7]), rounds]
+    return [*(_shown(row[column], thousands) for column in NUMBERS[:7]), rounds]
 
 
 def _times(row):

@@ -7,9 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ace.report import stats
+from ace.report.labels import label
 from ace.report.runs import EPISODE_METRICS, ReportError, read
 from ace.report.style import lines, save, theme
-from ace.report.tables import label, main_methods, write_csv
+from ace.report.tables import main_methods
+from ace.report.typeset import write_csv
 
 # column of training.csv -> (axis label, factor, the test metric of the same unit or None)
 CURVES = {

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ace.report import stats
 from ace.report.runs import ReportError, declared, read
-from ace.report.tables import _with_interval, _write, markdown, write_csv
+from ace.report.typeset import markdown, with_interval, write_csv, write_text
 
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states"]
 ALONE, REFERENCE = "llm_only", "reconnect"
@@ -63,9 +63,9 @@ def write_language_model(params, results):
     folder = Path(results) / "tables"
     write_csv(table, folder / "language_model.csv")
     rows = [
-        [row.grid, row.proposer, row.metric, _with_interval(row.value, row.ci_low, row.ci_high, 3), str(row.n_states)]
+        [row.grid, row.proposer, row.metric, with_interval(row.value, row.ci_low, row.ci_high, 3), str(row.n_states)]
         for row in table.itertuples()
     ]
     text = markdown(["Grid", "Proposer", "Metric", "Value [95 %]", "n"], rows)
-    _write(folder / "language_model.md", f"# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n")
+    write_text(folder / "language_model.md", f"# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n")
     return table

@@ -11,7 +11,7 @@ from unicodedata import combining
 
 from ace.report.measure import VERDICTS
 from ace.report.runs import ReportError
-from ace.report.tables import markdown, number
+from ace.report.typeset import markdown, number
 
 START, END = "<!-- claims:start -->", "<!-- claims:end -->"
 

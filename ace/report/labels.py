@@ -1,0 +1,54 @@
+"""Names of the variants for people."""
+
+SWEEP = ("01", "02", "04", "08")  # how K is written in the names of variants
+LABELS = {
+    "do_nothing": "Do nothing",
+    "reconnect": "Reconnect lines",
+    "greedy": "Greedy look-ahead",
+    "sac": "SAC",
+    "ace": "ACE",
+    "ace_no_actor": "ACE without f_LLM",
+    "ace_no_critic": "ACE without g_LLM",
+    "ace_literal": "ACE, the paper's loss alone",
+    "expert_sac": "SAC + expert",
+    "random_refine": "SAC + random refinement",
+    "frequency_refine": "SAC + frequency refinement",
+    "dc_argmin": "DC look-ahead in the set",
+    "llm_only": "Language model alone",
+    "llm4teach": "LLM4Teach",
+    "ace_prior": "ACE, prior from D_LLM",
+    # ACE taken apart; the setting itself stands beside the label and comes from the run files
+    "ace_query_high": "ACE, f_LLM often",
+    "ace_query_low": "ACE, f_LLM seldom",
+    "ace_rbar_neg": "ACE, lower threshold",
+    "ace_rbar_zero": "ACE, same threshold, all bad cases",
+    "ace_rbar_pos": "ACE, higher threshold",
+    "ace_no_finetune": "ACE without LoRA",
+    "ace_lora_1": "ACE, LoRA seldom",
+    "ace_lora_3": "ACE, LoRA often",
+    "ace_critic_high": "ACE, g_LLM often",
+    "ace_critic_low": "ACE, g_LLM seldom",
+    "ace_select_state": "ACE, selection by state",
+    "ace_select_action": "ACE, selection by action, described",
+    "ace_select_action_index": "ACE, selection by action, bare index",
+    **{f"ace_K{k}": f"ACE, K = {k[0]}.{k[1:]}" for k in SWEEP},
+    **{f"ace_random_K{k}": f"ACE, random shaping, K = {k[0]}.{k[1:]}" for k in SWEEP},
+    "ace_no_bad_case": "ACE without bad cases",
+    "ace_rounds_1": "ACE, one round",
+    "ace_rounds_3": "ACE, three rounds",
+    "ace_sparse": "ACE, sparse reward",
+    "ace_sparse_sac": "SAC, sparse reward",
+    "ace_long": "ACE, trained longer",
+    "ace_long_sac": "SAC, trained longer",
+    "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
+    "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
+    "ace_half_sac": "SAC on half of the scenarios",
+    "ace_again": "ACE once more, another processor",
+    "sac_20k": "SAC, as many steps as ACE in all",
+    "expert_100k": "SAC + expert, trained longer",
+}
+
+
+def label(variant):
+    """Name of a variant for people; its own name where it has none."""
+    return LABELS.get(variant, variant)
