@@ -25,7 +25,7 @@ export NPY_DISABLE_CPU_FEATURES := X86_V4 AVX512_ICL AVX512_SPR
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick test repro verify lint lab bench
+.PHONY: help setup quick paper test repro verify lint lab bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ test: setup ## all tests (at most 15 minutes on 2 cores)
 
 quick: setup ## the whole pipeline at the smallest scale, in quick/ (at most 15 minutes on 2 cores)
 	@python -m ace.pipeline.workspace quick
+
+paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whether all is there, with an estimate
+	@python -m ace.pipeline.workspace paper $(if $(DRY),--dry-run)
 
 # The parameters are checked first: DVC deletes a stage's outputs before the stage could complain.
 repro: setup ## bring the committed results up to date (does nothing when they are; hours from scratch)

@@ -22,6 +22,7 @@ ORDER = (
     {"coevolve", "baselines"},
     {"evaluate"},
     {"experiment", "deploy", "outages", "judged"},
+    {"preflight"},
     {"report"},
     {"diagnosis"},
     {"pipeline"},

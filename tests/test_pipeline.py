@@ -473,7 +473,7 @@ def misspelt(project):
 
 def test_quick_checks_the_parameters_before_anything_is_touched(misspelt):
     with pytest.raises(workspace.WorkspaceError) as raised:
-        workspace.quick(misspelt)
+        workspace.run("quick", misspelt)
     assert str(raised.value).startswith(f"profiles/quick/{MISSPELT}") and "\n" not in str(raised.value)
     assert not (misspelt / "quick").exists()
 

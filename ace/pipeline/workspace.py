@@ -1,7 +1,9 @@
 """Runs the pipeline in a directory of its own, so that another scale or a check leaves the committed results alone.
 
-    python -m ace.pipeline.workspace quick      the smallest scale, in quick/
-    python -m ace.pipeline.workspace check      only says what is wrong in params.yaml, if anything is
+    python -m ace.pipeline.workspace quick              the smallest scale, in quick/
+    python -m ace.pipeline.workspace paper              the paper's, in paper/; each folder of profiles/ is such a scale
+    python -m ace.pipeline.workspace paper --dry-run    only looks whether all is there, and estimates the time
+    python -m ace.pipeline.workspace check              only says what is wrong in params.yaml, if anything is
 
 A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, dvc.yaml), its own params.yaml and its own
 DVC state and results. Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the
@@ -15,7 +17,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -41,6 +45,7 @@ SECONDS = {
     "claims": 10,
 }
 SECONDS_OTHER = 10  # tables and figures
+CELLS = {"train", "ablation", "baseline", "lm_baseline", "language_model"}  # stages that ace.preflight estimates itself
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """
@@ -231,7 +236,7 @@ def repro(folder, *arguments, targets=()):
 
 def note_minutes(folder, seconds, stages):
     """How long all stages took in one call, none of them up to date before: for benchmarks/run.py."""
-    path = folder / "results/provenance/quick.json"
+    path = folder / f"results/provenance/{folder.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"minutes": round(seconds / 60, 2), "stages": stages}) + "\n")
 
@@ -242,38 +247,70 @@ def announce(folder):
     grid = params["grid"]
     stages = stage_names(folder, ())
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
+    about = f"about {expected_min} minutes on 2 cores" if folder.name == "quick" else "`--dry-run` tells how long,"
     print(f"workspace: {folder.name}/ (the committed results are not touched)")
     print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
     print(f"methods: {', '.join([*grid['baselines'], *grid['lm_baselines'], *grid['variants']])}")
-    print(
-        f"{len(stages)} stages, about {expected_min} minutes on 2 cores from scratch; stop and go on at any time",
-        flush=True,
-    )
+    print(f"{len(stages)} stages, {about} from scratch; stop and go on at any time", flush=True)
 
 
-def quick(root=ROOT):
-    """The whole pipeline at the smallest scale, in quick/. Returns an exit code."""
-    params_file = root / "profiles/quick/params.yaml"
+def profiles(root=ROOT):
+    return sorted(path.parent.name for path in root.glob("profiles/*/params.yaml"))
+
+
+def run(name, root=ROOT):
+    """The whole pipeline with profiles/<name>/params.yaml, in <name>/. Returns an exit code."""
+    params_file = root / "profiles" / name / "params.yaml"
     check(root, params_file)
-    folder = prepare("quick", params_file, root)
+    folder = prepare(name, params_file, root)
     announce(folder)
     code = repro(folder)
     if code:
-        print("quick: a stage failed or was stopped, see above; `make quick` goes on from there", file=sys.stderr)
+        print(f"{name}: a stage failed or was stopped, see above; `make {name}` goes on from there", file=sys.stderr)
         return code
-    # Asked from here, where the user is: the paths that it prints begin with quick/.
+    # Asked from here, where the user is: the paths that it prints begin with the workspace's name.
     claims = [PYTHON, "-m", "ace.report.claims", folder.name]
     code = subprocess.run(claims, cwd=root, env=surroundings(root)).returncode
-    print(f"\nAll of it lies in {folder.name}/results/. The committed results, at a larger scale, lie in results/.")
+    print(f"\nAll of it lies in {folder.name}/results/. The committed results, at the laptop's scale, lie in results/.")
     return code
+
+
+# --- or only looking --------------------------------------------------------------------------------------------------
+
+
+def dry_run(name, root=ROOT):
+    """Checks what profiles/<name>/ needs and estimates its time; runs and leaves nothing. Returns an exit code."""
+    params_file = root / "profiles" / name / "params.yaml"
+    check(root, params_file)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        copy_changed(root / "dvc.yaml", folder / "dvc.yaml")
+        copy_changed(params_file, folder / "params.yaml")
+        subprocess.run([*dvc(), "init", "-q", "--no-scm"], cwd=folder, env=surroundings(root), check=True)
+        stages = stage_names(folder, ())
+    kinds = Counter(stage.partition("@")[0] for stage in stages)
+    beside_s = sum(expected_s(stage) for stage in stages if stage.partition("@")[0] not in CELLS)
+    print(f"{name}/: {len(stages)} stages would run: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
+    if (root / name / "dvc.lock").is_file():
+        noted = yaml.safe_load((root / name / "dvc.lock").read_text()).get("stages", {})
+        print(
+            f"{name}/dvc.lock notes {len(noted)} of them as run before: those whose inputs are the same are passed over"
+        )
+    command = [PYTHON, "-m", "ace.preflight", str(params_file), "--workspace", str(root / name)]
+    command += ["--beside-s", str(beside_s)]
+    sys.stdout.flush()
+    return subprocess.run(command, cwd=root, env=surroundings(root)).returncode
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.workspace", description="Run in a folder of its own.")
-    parser.add_argument("command", choices=["quick", "check"])
-    command = parser.parse_args(arguments).command
+    parser.add_argument("command", choices=[*profiles(), "check"])
+    parser.add_argument("--dry-run", action="store_true", help="only look whether all is there, and estimate the time")
+    given = parser.parse_args(arguments)
     try:
-        return quick() if command == "quick" else check(ROOT, ROOT / "params.yaml") or 0
+        if given.command == "check":
+            return check(ROOT, ROOT / "params.yaml") or 0
+        return dry_run(given.command) if given.dry_run else run(given.command)
     except WorkspaceError as error:
         print(error, file=sys.stderr)
         return 1

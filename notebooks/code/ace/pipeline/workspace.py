@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 import yaml
 from ace.pipeline.kernel import PREFIX, PYTHON, environment
@@ -13,6 +15,7 @@ COPIED = ('ace', 'notebooks', 'README.md', 'dvc.yaml', '.dvcignore')
 GENERATED = {'__pycache__', '.ipynb_checkpoints', 'code'}
 SECONDS = {'code': 2, 'code_ace': 2, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'ablation': 80, 'outages': 60, 'diagnosis': 120, 'environments': 40, 'claims': 10}
 SECONDS_OTHER = 10
+CELLS = {'train', 'ablation', 'baseline', 'lm_baseline', 'language_model'}
 CHECK = '\nimport sys\nfrom ace import checked, config\ntry:\n    config.load(sys.argv[1])\n    config.jobs()\nexcept checked.ConfigError as error:\n    sys.exit(str(error))\n'
 DVC_CONFIG = '[core]\n    no_scm = True\n    analytics = false\n    check_update = false\n'
 STAGE = re.compile("^(Running stage|Stage) '([^']+)'(.*)")
@@ -141,7 +144,7 @@ def repro(folder, *arguments, targets=()):
     return process.returncode
 
 def note_minutes(folder, seconds, stages):
-    path = folder / 'results/provenance/quick.json'
+    path = folder / f'results/provenance/{folder.name}.json'
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({'minutes': round(seconds / 60, 2), 'stages': stages}) + '\n')
 
@@ -150,31 +153,58 @@ def announce(folder):
     grid = params['grid']
     stages = stage_names(folder, ())
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
+    about = f'about {expected_min} minutes on 2 cores' if folder.name == 'quick' else '`--dry-run` tells how long,'
     print(f'workspace: {folder.name}/ (the committed results are not touched)')
     print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
     print(f"methods: {', '.join([*grid['baselines'], *grid['lm_baselines'], *grid['variants']])}")
-    print(f'{len(stages)} stages, about {expected_min} minutes on 2 cores from scratch; stop and go on at any time', flush=True)
+    print(f'{len(stages)} stages, {about} from scratch; stop and go on at any time', flush=True)
 
-def quick(root=ROOT):
-    params_file = root / 'profiles/quick/params.yaml'
+def profiles(root=ROOT):
+    return sorted((path.parent.name for path in root.glob('profiles/*/params.yaml')))
+
+def run(name, root=ROOT):
+    params_file = root / 'profiles' / name / 'params.yaml'
     check(root, params_file)
-    folder = prepare('quick', params_file, root)
+    folder = prepare(name, params_file, root)
     announce(folder)
     code = repro(folder)
     if code:
-        print('quick: a stage failed or was stopped, see above; `make quick` goes on from there', file=sys.stderr)
+        print(f'{name}: a stage failed or was stopped, see above; `make {name}` goes on from there', file=sys.stderr)
         return code
     claims = [PYTHON, '-m', 'ace.report.claims', folder.name]
     code = subprocess.run(claims, cwd=root, env=surroundings(root)).returncode
-    print(f'\nAll of it lies in {folder.name}/results/. The committed results, at a larger scale, lie in results/.')
+    print(f"\nAll of it lies in {folder.name}/results/. The committed results, at the laptop's scale, lie in results/.")
     return code
+
+def dry_run(name, root=ROOT):
+    params_file = root / 'profiles' / name / 'params.yaml'
+    check(root, params_file)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        copy_changed(root / 'dvc.yaml', folder / 'dvc.yaml')
+        copy_changed(params_file, folder / 'params.yaml')
+        subprocess.run([*dvc(), 'init', '-q', '--no-scm'], cwd=folder, env=surroundings(root), check=True)
+        stages = stage_names(folder, ())
+    kinds = Counter((stage.partition('@')[0] for stage in stages))
+    beside_s = sum((expected_s(stage) for stage in stages if stage.partition('@')[0] not in CELLS))
+    print(f'{name}/: {len(stages)} stages would run: ' + ', '.join((f'{n} {kind}' for kind, n in kinds.items())))
+    if (root / name / 'dvc.lock').is_file():
+        noted = yaml.safe_load((root / name / 'dvc.lock').read_text()).get('stages', {})
+        print(f'{name}/dvc.lock notes {len(noted)} of them as run before: those whose inputs are the same are passed over')
+    command = [PYTHON, '-m', 'ace.preflight', str(params_file), '--workspace', str(root / name)]
+    command += ['--beside-s', str(beside_s)]
+    sys.stdout.flush()
+    return subprocess.run(command, cwd=root, env=surroundings(root)).returncode
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog='python -m ace.pipeline.workspace', description='Run in a folder of its own.')
-    parser.add_argument('command', choices=['quick', 'check'])
-    command = parser.parse_args(arguments).command
+    parser.add_argument('command', choices=[*profiles(), 'check'])
+    parser.add_argument('--dry-run', action='store_true', help='only look whether all is there, and estimate the time')
+    given = parser.parse_args(arguments)
     try:
-        return quick() if command == 'quick' else check(ROOT, ROOT / 'params.yaml') or 0
+        if given.command == 'check':
+            return check(ROOT, ROOT / 'params.yaml') or 0
+        return dry_run(given.command) if given.dry_run else run(given.command)
     except WorkspaceError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,259 @@
+"""How long a scale will take: what was measured at another scale, times what this one asks for.
+
+Each figure comes from run files (results/runs, results/provenance), from results/benchmarks.csv, or, where nothing of ours
+was measured, from the paper; the list of figures says which. It is an estimate for planning and no result.
+"""
+
+import csv
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+PAPER_CALL_S = 6480 / 508  # C7: 1 h 48 min for 508 inferences of Qwen2-7B
+PAPER_LORA_S = 1570 / 2  # its Table 4, at second hand: 2 rounds of 200 samples in 26 min 10 s
+MODEL_S = ((600, 120.0), (4000, 600.0))
+"""Labelled states and seconds of the stage language_model at the quick and the laptop scale (notebooks/02)."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of one seed: learning, the language model's calls, LoRA rounds, the test. Plus calls and rounds."""
+
+    learn_s: float = 0.0
+    calls_s: float = 0.0
+    lora_s: float = 0.0
+    test_s: float = 0.0
+    calls: int = 0
+    rounds: int = 0
+
+    @property
+    def total_s(self):
+        return self.learn_s + self.calls_s + self.lora_s + self.test_s
+
+
+class Estimate:
+    """Times of cells, and in `figures` what they rest on: {figure: source}."""
+
+    def __init__(self, params, folders, benchmarks):
+        """params: config.Params; folders: of results whose run files count, the nearest first; benchmarks: a CSV."""
+        self.params, self.figures, self.step_ms = params, {}, []
+        self.runs = defaultdict(list)
+        for folder in folders:
+            found = defaultdict(list)
+            for path in sorted(folder.glob("provenance/*/*/seed=*.json")):
+                place = path.relative_to(folder / "provenance").with_suffix("")
+                manifest = folder / "runs" / place / "manifest.json"
+                if manifest.is_file():
+                    run = {**json.loads(manifest.read_text()), **json.loads(path.read_text())}
+                    run["place"] = f"{folder.name}/provenance/{place.parent.as_posix()}"
+                    found[place.parts[1]].append(run)
+            for variant, runs in found.items():
+                self.runs[variant] = self.runs[variant] or runs
+        self.speed = {}
+        if benchmarks.is_file():
+            with benchmarks.open() as lines:
+                self.speed = {row["name"]: float(row["value"]) for row in csv.DictReader(lines)}
+
+    @property
+    def is_possible(self):
+        """Whether SAC and ACE were ever run, which all else is told from."""
+        return bool(self.runs["sac"] and self.runs["ace"])
+
+    def like(self, cell):
+        """The variant whose measured runs stand for a cell's."""
+        if self.runs[cell.variant]:
+            return cell.variant
+        if cell.settings.method != "sac":
+            return "reconnect" if self.runs["reconnect"] else "ace"
+        return "ace" if cell.settings.refine.enabled else "sac"
+
+    # --- one seed of a cell -------------------------------------------------------------------------------------------
+
+    def of(self, cell):
+        """Spent of one seed of a plan.Cell."""
+        calls, rounds, calls_each = *self._calls(cell), 0.0
+        if calls:
+            calls_each = self._call_s(cell.settings.llm)
+        return Spent(
+            learn_s=self._learn_s(cell) if cell.decisions else 0.0,
+            calls_s=calls * calls_each,
+            lora_s=rounds * self._lora_s(cell.settings.llm) if rounds else 0.0,
+            test_s=0.0 if cell.stage == "diagnosis" else self._test_s(cell),
+            calls=calls,
+            rounds=rounds,
+        )
+
+    def _mean(self, variant, above, below):
+        """Sum of one quantity over that of another, over the measured runs of a variant."""
+        runs = self.runs[variant]
+        return sum(map(above, runs)) / max(sum(map(below, runs)), 1e-9)
+
+    def _from(self, variant):
+        return f"{self.runs[variant][0]['place']}, {len(self.runs[variant])} seeds"
+
+    def _learn_s(self, cell):
+        """Decisions, updates, validations and simulated proposals, without the language model's own time."""
+        variant = self.like(cell)
+        each = self._mean(
+            variant, lambda r: sum(r["wall_s"][k] * s for k, s in (("train", 1), ("llm", -1), ("finetune", -1))),
+            lambda r: r["decisions"],
+        )  # fmt: skip
+        self.figures[f"{1e3 * each:.0f} ms a decision of {variant} (with updates, validations)"] = self._from(variant)
+        if self.params.environment(cell.environment).opponent and {"env_loop", "env_loop_grid2op"} <= set(self.speed):
+            budget = [run["budget"] for run in self.runs[variant]]
+            steps = sum(b["train"]["env_steps"] + b["validation"]["env_steps"] for b in budget)
+            steps /= sum(run["decisions"] for run in self.runs[variant])
+            slow, fast = self.speed["env_loop_grid2op"], self.speed["env_loop"]
+            each += steps * (1 / slow - 1 / fast)
+            text = f"with an opponent: {slow:,.0f} steps/s on Grid2Op in place of {fast:,.0f}"
+            self.figures[text] = "results/benchmarks.csv, env_loop_grid2op and env_loop"
+        return each * cell.decisions
+
+    def _calls(self, cell):
+        """(calls of the language model, LoRA rounds) of one seed, by what ACE took where it was measured."""
+        s, ace = cell.settings, self.runs["ace"]
+        if not s.uses_llm:
+            return 0, 0
+        if s.method == "llm_only":
+            return self._calls_in_test(cell), 0
+        calls = rounds = 0
+        slots = cell.decisions // s.refine.every * s.refine.most
+        if s.refine.enabled and s.refine.proposer == "llm":
+            gained = self._mean("ace", lambda r: r["refinements"], lambda r: r["refine_tried"])
+            proposals = self._mean("ace", lambda r: r["roles"]["actor"]["proposals"], lambda r: r["refine_tried"])
+            tried = min(slots, s.refine.limit / gained)
+            calls += tried * proposals
+            text = f"{proposals:.1f} proposals a bad case, {gained:.0%} of bad cases refined"
+            self.figures[text] = f"manifests of {ace[0]['place'].replace('provenance', 'runs')} (the embedded model)"
+            if cell.tunes:
+                rounds = int(tried * gained // s.finetune.every)
+                calls += s.finetune.heldout * (rounds + 1) if rounds else 0
+        if s.shape.enabled and s.shape.judge == "llm":
+
+            def exposure(shape, decisions):
+                return decisions * (1 - shape["start"]) / shape["every"]
+
+            measured = self._mean(
+                "ace", lambda r: r["roles"]["critic"]["prompts"],
+                lambda r: exposure(r["settings"]["shape"], r["decisions"]),
+            )  # fmt: skip
+            calls += measured * exposure(s.shape.model_dump(), cell.decisions)
+        if s.teach.enabled:
+            calls += slots
+        return math.ceil(calls), rounds
+
+    def _steps_in_test(self, cell):
+        """At the most: every test scenario survived."""
+        return self.params.scenarios.test * self.params.environment(cell.environment).horizon
+
+    def _calls_in_test(self, cell):
+        if not self.runs["llm_only"]:
+            return 0
+        each = self._mean(
+            "llm_only", lambda r: r["budget"]["test"]["llm_calls"], lambda r: r["budget"]["test"]["env_steps"]
+        )
+        self.figures[f"{1e3 * each:.0f} calls in 1,000 test steps of llm_only"] = self._from("llm_only")
+        return math.ceil(each * self._steps_in_test(cell))
+
+    def _test_s(self, cell):
+        variant = self.like(cell)
+        each = self._mean(
+            variant, lambda r: r["wall_s"]["evaluate"] - (r["wall_s"]["llm"] if variant == "llm_only" else 0),
+            lambda r: r["budget"]["test"]["env_steps"],
+        )  # fmt: skip
+        self.step_ms.append(1e3 * each)
+        return each * self._steps_in_test(cell)
+
+    # --- the language model -------------------------------------------------------------------------------------------
+
+    def _same(self, llm):
+        """Measured runs that asked a model of this kind: for a server or a checkpoint, that very model."""
+        named = llm.client in ("server", "checkpoint")
+        runs = [run for runs in self.runs.values() for run in runs]
+        return [
+            run for run in runs
+            if run["settings"]["llm"]["client"] == llm.client and run["wall_s"]["llm"] > 0
+            and (not named or run["settings"]["llm"]["model"] == llm.model)
+        ]  # fmt: skip
+
+    def _call_s(self, llm):
+        if llm.client == "replay":
+            return 0.0
+        same = self._same(llm)
+        if same:
+            calls = sum(run["budget"]["train"]["llm_calls"] + run["budget"]["test"]["llm_calls"] for run in same)
+            each = sum(run["wall_s"]["llm"] for run in same) / max(calls, 1)
+            self.figures[f"{each:.3g} s a call, client {llm.client}"] = f"wall_s.llm of {len(same)} measured runs"
+            return each
+        text = f"{PAPER_CALL_S:.1f} s a call, client {llm.client}, model {llm.model!r}"
+        self.figures[text] = (
+            "the paper (C7: 1 h 48 min for 508, Qwen2-7B): nothing of ours was measured; batches may be faster"
+        )
+        return PAPER_CALL_S
+
+    def _lora_s(self, llm):
+        same = [run for run in self._same(llm) if run.get("finetune_rounds")]
+        if same:
+            each = sum(run["wall_s"]["finetune"] for run in same) / sum(len(run["finetune_rounds"]) for run in same)
+            self.figures[f"{each:.3g} s a LoRA round, client {llm.client}"] = (
+                f"wall_s.finetune of {len(same)} measured runs"
+            )
+            return each
+        self.figures[f"{PAPER_LORA_S:.0f} s a LoRA round"] = (
+            "the paper's Table 4, at second hand (2 rounds of 200 samples in 26 min 10 s): nothing of ours was measured; "
+            "saving the tuned weights every 20 s comes on top"
+        )
+        return PAPER_LORA_S
+
+    def model_s(self):
+        """The stage language_model on one environment."""
+        (few, low), (many, high) = MODEL_S
+        self.figures["2 to 10 min to make an embedded model, by its states"] = "notebooks/02_language_model.ipynb"
+        return max(low + (self.params.language_model.states - few) * (high - low) / (many - few), 30.0)
+
+
+def waves(n_seeds, jobs):
+    """How many times one seed's time a cell takes."""
+    return math.ceil(n_seeds / max(min(jobs, n_seeds), 1))
+
+
+def lines(params, cells, jobs, beside_s, workspace, home):
+    """The estimate as text. beside_s: seconds of all stages without a cell; home: the repository, with results/."""
+    results = Path(home) / "results"
+    estimate = Estimate(params, [Path(workspace) / "results", results], results / "benchmarks.csv")
+    if not estimate.is_possible:
+        yield "time: no estimate, results/provenance has no runs of sac and ace to tell it from"
+        return
+    models_s = estimate.model_s() * len(params.grid.environments)
+    rows = [(cell, estimate.of(cell)) for cell in cells]
+    total_s = models_s + beside_s + sum(spent.total_s * waves(len(cell.seeds), jobs) for cell, spent in rows)
+    yield f"estimate: {span(total_s)} in all, {jobs} process{'es' if jobs > 1 else ''} at a time on processors like ours:"
+    for cell, spent in rows:
+        parts = [f"{span(spent.total_s * waves(len(cell.seeds), jobs)):>10s}  {cell.stage:36s} {len(cell.seeds)} x"]
+        parts.append(f"{span(spent.total_s)}")
+        if spent.calls:
+            parts.append(f"of it {spent.calls:,} calls {span(spent.calls_s)}")
+        if spent.rounds:
+            parts.append(f"{spent.rounds} LoRA rounds {span(spent.lora_s)}")
+        yield "  " + ", ".join(parts).replace("x, ", "x ")
+    yield f"  {span(models_s):>10s}  language_model, {len(params.grid.environments)} environments"
+    yield f"  {span(beside_s):>10s}  tables, figures and the rest"
+    makers = sorted({run["cpu"] for runs in estimate.runs.values() for run in runs})
+    yield f"rests on (measured on {', '.join(makers)}):"
+    low, high = min(estimate.step_ms), max(estimate.step_ms)
+    yield f"  {low:.1f} to {high:.1f} ms a test step, by method: wall_s.evaluate in provenance/"
+    for figure, source in estimate.figures.items():
+        yield f"  {figure}: {source}"
+    if params.scale == "quick" and "quick_min" in estimate.speed:
+        yield f"  beside it, measured as a whole: {estimate.speed['quick_min']:.1f} min (results/benchmarks.csv, quick_min)"
+
+
+def span(seconds):
+    """Two figures of it: 45 s, 12 min, 6.5 h, 3.2 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

@@ -1,0 +1,82 @@
+"""What a run of the pipeline is made of: its cells, and what a check has found out about one of them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ace.config import Settings
+
+SHORT_RUNS, SHORT_DECISIONS = 6, 600
+"""The diagnosis trains ACE this often and so long (notebooks/04_diagnosis.ipynb: three shares of D_LLM, two seeds)."""
+CARD = "results/language_model/{env}"
+"""Where the stage language_model leaves the embedded model and its card, the set of actions."""
+
+
+class Finding(NamedTuple):
+    """What was looked at and what is so. state: "ok", "note" (it runs, but know this) or "FAIL" (it would not run)."""
+
+    state: str
+    what: str
+    text: str
+
+
+def ok(what, text):
+    return Finding("ok", what, text)
+
+
+def note(what, text):
+    return Finding("note", what, text)
+
+
+def fail(what, text):
+    return Finding("FAIL", what, text)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variant on an environment with all its seeds. stage: as `dvc repro -s` takes it; decisions: of one run."""
+
+    stage: str
+    environment: str
+    variant: str
+    settings: Settings
+    seeds: tuple
+    decisions: int
+
+    @property
+    def tunes(self):
+        """Whether LoRA rounds train a model that runs in this process."""
+        s = self.settings
+        local = s.llm.client in ("embedded", "checkpoint")
+        return local and s.method == "sac" and s.finetune.enabled and s.refine.enabled and s.refine.proposer == "llm"
+
+    @property
+    def needs_card(self):
+        """Whether it reads the language model's set of actions, whoever answers."""
+        s = self.settings
+        looks_up = s.method == "sac" and s.refine.enabled and s.refine.proposer == "frequency"
+        return s.method == "dc_argmin" or looks_up
+
+
+def cells(params):
+    """All cells of dvc.yaml that play or train, in its order. params: config.Params."""
+    grid, found = params.grid, []
+
+    def add(stage, environment, variant, seeds, decisions=None):
+        settings = params.settings(variant)
+        most = settings.train.decisions if settings.method == "sac" else 0
+        found.append(Cell(stage, environment, variant, settings, tuple(seeds), min(decisions or most, most)))
+
+    for kind, variants in (("baseline", grid.baselines), ("lm_baseline", grid.lm_baselines), ("train", grid.variants)):
+        for environment in grid.environments:
+            for variant in variants:
+                add(f"{kind}@{environment}-{variant}", environment, variant, params.seeds if kind == "train" else [0])
+    ablations = grid.ablations
+    for variant in ablations.variants:
+        add(f"ablation@{variant}", ablations.environment, variant, ablations.seeds)
+    few = min(SHORT_DECISIONS, params.settings("ace").train.decisions // 2)
+    add("diagnosis", ablations.environment, "ace", range(SHORT_RUNS), few)
+    return found
+
+
+def environments(params):
+    return list(dict.fromkeys([*params.grid.environments, params.grid.ablations.environment]))

@@ -1,0 +1,43 @@
+import argparse
+import os
+import sys
+import warnings
+from itertools import chain
+from pathlib import Path
+from ace import config
+from ace.preflight import estimate, language, machine, worlds
+from ace.preflight.plan import cells, fail, ok
+HOME = Path(__file__).resolve().parents[2]
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog='python -m ace.preflight', description=__doc__.splitlines()[0])
+    parser.add_argument('params', type=Path, help='a params.yaml')
+    parser.add_argument('--workspace', type=Path, required=True, help='the folder it would run in; need not exist')
+    parser.add_argument('--beside-s', type=float, default=0.0, help='seconds of the stages that neither play nor train')
+    given = parser.parse_args(arguments)
+    warnings.filterwarnings('ignore')
+    try:
+        params = config.load(given.params)
+    except config.ConfigError as error:
+        show(fail('parameters', f'{error}; nothing else can be looked at before'))
+        return 1
+    show(ok('parameters', f'{os.path.relpath(given.params)}, scale {params.scale}'))
+    planned, workspace = (cells(params), given.workspace.resolve())
+    failed = 0
+    for finding in chain(worlds.findings(params), language.findings(planned, workspace), machine.findings(planned, workspace)):
+        show(finding)
+        failed += finding.state == 'FAIL'
+    try:
+        jobs = config.jobs()
+    except config.ConfigError:
+        jobs = 1
+    print()
+    for line in estimate.lines(params, planned, jobs, given.beside_s, workspace, HOME):
+        print(line)
+    print(f'\nchecks failed: {failed}, see FAIL above' if failed else '\nall checks passed; nothing was run')
+    return min(failed, 1)
+
+def show(finding):
+    print(f'{finding.state:5s} {finding.what}: {finding.text}', flush=True)
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,24 @@
+from ace.config import ConfigError
+from ace.grid.environment import World
+from ace.preflight.plan import environments, fail, note, ok
+OFFICIAL = 'the official L2RPN chronics are not read yet: scenarios are resampled from the days that Grid2Op packages, at this scale too (README, Paper scale, says what reading them would take)'
+
+def findings(params):
+    for name in environments(params):
+        what = f'environment {name}'
+        try:
+            world = World(params.environment(name), params.scenarios, params.base.operator)
+            for split in world.sets.values():
+                split[len(split) - 1]
+        except ConfigError as error:
+            yield fail(what, f'{error}; mend environments.{name} in params.yaml, or take it out of grid')
+            continue
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            yield fail(what, f'{reason}; is grid2op installed whole?')
+            continue
+        counts = ', '.join((f'{len(s)} {split} from {len(s.days)} days' for split, s in world.sets.items()))
+        size = f'{world.env.n_sub} substations, {world.catalogue.n:,} actions'
+        yield ok(what, f'{size}; scenarios of {world.spec.horizon} steps: {counts}')
+    if params.scale == 'paper':
+        yield note('official data', OFFICIAL)
