@@ -510,6 +510,8 @@ def test_the_time_to_go_follows_what_was_measured():
     assert clock.to_go_s() == pytest.approx(2 * one * (3 * plan + 120) / (plan + 120))
     assert clock.start("train@a-y", runs=False) == "[3/3] train@a-y: up to date"
     assert clock.to_go_s() == 0
+    other = workspace.Clock(["train@a-x"], now=lambda: now[0], foretells=False)
+    assert other.start("train@a-x", runs=True) == "[1/1] train@a-x | 0:00 elapsed", "no quick scale: days, not minutes"
 
 
 # --- the declared pipeline --------------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ def test_every_process_loads_a_copy_and_every_seed_leaves_its_weights_on_the_dis
     assert many["GPU"].state == "FAIL" and "ACE_JOBS=1" in many["GPU"].text
     tight = of_machine(tmp_path, monkeypatch, 12, 140, jobs="1")
     assert (tight["memory"].state, tight["disk"].state) == ("FAIL", "FAIL")
-    assert "about 106 GB needed" in tight["disk"].text, "(6 + 1) x 15 GB, and the results"
+    assert "about 31 GB needed" in tight["disk"].text, "one seed's state and the one being written, and the results"
     assert of_machine(tmp_path, monkeypatch, 500, 140, jobs="none")["processes"].state == "FAIL"
 
 

@@ -159,9 +159,13 @@ def minutes(seconds):
 
 
 class Clock:
-    """Which stage of how many, and the time to go: expected seconds, scaled by how the stages so far compared."""
+    """Which stage of how many, and the time to go: expected seconds, scaled by how the stages so far compared.
 
-    def __init__(self, stages, now=time.monotonic):
+    foretells: whether the time to go is shown; what is expected is of the quick scale.
+    """
+
+    def __init__(self, stages, now=time.monotonic, foretells=True):
+        self.foretells = foretells
         self.waiting = dict.fromkeys(stages)
         self.total = len(stages)
         self.ran = 0
@@ -180,7 +184,8 @@ class Clock:
         place = f"[{self.total - len(self.waiting)}/{self.total}] {stage}"
         if not runs:
             return f"{place}: up to date"
-        return f"{place} | {minutes(self.now() - self.begin_s)} elapsed, about {minutes(self.to_go_s())} to go"
+        to_go = f", about {minutes(self.to_go_s())} to go" if self.foretells else ""
+        return f"{place} | {minutes(self.now() - self.begin_s)} elapsed{to_go}"
 
     def finish(self):
         if self.present:
@@ -205,7 +210,7 @@ def stage_names(folder, targets):
 
 def repro(folder, *arguments, targets=()):
     """`dvc repro` in a workspace, its output passed on with a line of overall progress. Returns DVC's exit code."""
-    clock = Clock(stage_names(folder, targets))
+    clock = Clock(stage_names(folder, targets), foretells=folder.name == "quick")
     command = [*dvc(), "repro", *arguments, *targets]
     with subprocess.Popen(
         command,

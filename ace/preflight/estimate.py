@@ -246,6 +246,7 @@ def lines(params, cells, jobs, beside_s, workspace, home):
     yield f"  {low:.1f} to {high:.1f} ms a test step, by method: wall_s.evaluate in provenance/"
     for figure, source in estimate.figures.items():
         yield f"  {figure}: {source}"
+    yield "  tables, figures and the rest: as at the quick scale (SECONDS in ace/pipeline/workspace.py)"
     if params.scale == "quick" and "quick_min" in estimate.speed:
         yield f"  beside it, measured as a whole: {estimate.speed['quick_min']:.1f} min (results/benchmarks.csv, quick_min)"
 

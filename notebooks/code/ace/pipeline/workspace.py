@@ -84,7 +84,8 @@ def minutes(seconds):
 
 class Clock:
 
-    def __init__(self, stages, now=time.monotonic):
+    def __init__(self, stages, now=time.monotonic, foretells=True):
+        self.foretells = foretells
         self.waiting = dict.fromkeys(stages)
         self.total = len(stages)
         self.ran = 0
@@ -102,7 +103,8 @@ class Clock:
         place = f'[{self.total - len(self.waiting)}/{self.total}] {stage}'
         if not runs:
             return f'{place}: up to date'
-        return f'{place} | {minutes(self.now() - self.begin_s)} elapsed, about {minutes(self.to_go_s())} to go'
+        to_go = f', about {minutes(self.to_go_s())} to go' if self.foretells else ''
+        return f'{place} | {minutes(self.now() - self.begin_s)} elapsed{to_go}'
 
     def finish(self):
         if self.present:
@@ -123,7 +125,7 @@ def stage_names(folder, targets):
     return [name for name in listed.stdout.split() if not targets or name in targets]
 
 def repro(folder, *arguments, targets=()):
-    clock = Clock(stage_names(folder, targets))
+    clock = Clock(stage_names(folder, targets), foretells=folder.name == 'quick')
     command = [*dvc(), 'repro', *arguments, *targets]
     with subprocess.Popen(command, cwd=folder, env=surroundings(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace') as process:
         try:

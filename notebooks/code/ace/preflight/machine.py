@@ -82,7 +82,8 @@ def _gpu(heaviest, tuned, copies, activations):
         yield ok('GPU', text)
 
 def _disk(cells, workspace, jobs):
-    states = [(len(cell.seeds) + min(jobs, len(cell.seeds))) * _weights(cell, workspace) for cell in cells if cell.tunes]
+    kept = [cell for cell in cells if cell.tunes and cell.stage != 'diagnosis']
+    states = [(len(cell.seeds) + min(jobs, len(cell.seeds))) * _weights(cell, workspace) for cell in kept]
     heavy = max(states, default=0.0)
     place = next((folder for folder in (workspace, *workspace.parents) if folder.is_dir()))
     free = shutil.disk_usage(place).free / GB
