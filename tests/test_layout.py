@@ -21,7 +21,7 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"coevolve", "baselines"},
     {"evaluate"},
-    {"experiment", "deploy", "outages", "judged"},
+    {"experiment", "deploy", "outages", "official", "judged"},
     {"preflight"},
     {"report"},
     {"diagnosis"},

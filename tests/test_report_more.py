@@ -11,7 +11,7 @@ from conftest import ROOT
 from test_report import ENVS, EPISODE_EASE, LEVELS, change_manifest, row, small_grid, write_run
 
 from ace import config
-from ace.report import cost, environments, outages, runs
+from ace.report import cost, environments, official, outages, runs
 from ace.report.runs import ReportError
 
 PARAMS = small_grid()
@@ -166,6 +166,61 @@ def test_what_is_not_declared_is_not_shown(played):
     stranger = table[table["variant"] == "ace"].assign(variant="ace_query_low")
     pd.concat([table, stranger]).to_csv(path, index=False)
     assert "ace_query_low" not in set(outages.write_outages(PARAMS, played)["variant"])
+
+
+# --- the official score ---
+
+
+@pytest.fixture
+def scored(results):
+    """Made-up scores: 100 times what survival is in test_report, less 30; the fixed points at 0 and 80."""
+    for env in ENVS:
+        rows = []
+        for variant in [*official.FIXED, *runs.declared(PARAMS)]:
+            for seed in [0] if variant in official.FIXED else runs.seeds_of(PARAMS, variant):
+                for episode, ease in enumerate(EPISODE_EASE):
+                    survival = LEVELS.get(variant, 1.0) + (0.01 * seed + ease if variant in LEVELS else 0)
+                    score = 100 * survival - 30 if variant in LEVELS else {"grid2op_do_nothing": 0}.get(variant, 80)
+                    rows.append({"env": env, "variant": variant, "seed": seed, "episode": episode,
+                                 "survival": survival, "score": score})  # fmt: skip
+        path = results / "official_score" / f"{env}.csv"
+        path.parent.mkdir(exist_ok=True)
+        pd.DataFrame(rows).to_csv(path, index=False)
+    return results
+
+
+def test_official_scores_by_hand(scored):
+    table = official.write_scores(PARAMS, scored)
+    found = row(table, env="case14", variant="ace")
+    assert found["score"] == pytest.approx(41) and found["std"] == pytest.approx(1)  # seeds at 40, 41, 42
+    assert found["survival"] == pytest.approx(71)
+    assert found["ci_low"] < 41 < found["ci_high"]
+    assert (found["minus_sac"], found["minus_reconnect"]) == pytest.approx((30, 36))
+    assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
+    assert np.isnan(row(table, env="case14", variant="sac")["minus_sac"])
+    fixed = row(table, env="case14", variant="grid2op_unprotected")
+    assert (fixed["score"], fixed["ci_low"], fixed["ci_high"], fixed["completed"]) == (80, 80, 80, 100)
+    text = (scored / "tables/official_score.md").read_text()
+    assert "| case14 | ACE | 41.0 ± 1.0 |" in text and "the point 80 | 80.0 |" in text
+    assert re.search(
+        r"\*\*case14\*\*: ACE scores 41.0 \[.*\+36.0 .* from Reconnect lines; \+30.0", official.sentences(table)
+    )
+    first = [(scored / f"tables/official_score.{end}").read_bytes() for end in ("csv", "md", "tex")]
+    official.write_scores(PARAMS, scored)
+    assert [(scored / f"tables/official_score.{end}").read_bytes() for end in ("csv", "md", "tex")] == first
+
+
+@pytest.mark.parametrize("missing", ["sac", "greedy", "grid2op_unprotected"])
+def test_official_scores_that_are_old_or_missing_are_refused(scored, missing):
+    path = scored / "official_score/case14.csv"
+    table = pd.read_csv(path)
+    table[(table["variant"] != missing) | (table["seed"] == 1)].to_csv(path, index=False)
+    remedy = r"run `dvc repro official_score@case14`"
+    with pytest.raises(ReportError, match=rf"case14.csv has not the declared seeds of {missing}: {remedy}"):
+        official.write_scores(PARAMS, scored)
+    path.unlink()
+    with pytest.raises(ReportError, match=rf"no results/official_score/case14.csv: {remedy}"):
+        official.write_scores(PARAMS, scored)
 
 
 # --- environments ---

@@ -40,6 +40,7 @@ SECONDS = {
     "train": 80,
     "ablation": 80,
     "outages": 60,
+    "official_score": 60,
     "diagnosis": 120,
     "environments": 40,
     "claims": 10,

@@ -46,6 +46,7 @@ class Item:
 
 ITEMS = (
     Item("tables/main", "Table 1: main comparison"),
+    Item("tables/official_score", "Table 1: the official L2RPN score"),
     Item("tables/ablation_roles", "Table 2: roles of the language model"),
     Item("tables/ablations", "Table 3: ACE taken apart"),
     Item("tables/cost", "Table 4: what it costs"),

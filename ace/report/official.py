@@ -1,0 +1,120 @@
+"""The table of official scores: what Grid2Op's scorer of the competitions of 2020 says of every method, beside survival.
+
+Reads results/official_score/<env>.csv (`ace/official.py`). Differences are paired: both methods play the same scenarios.
+"""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from ace.report import stats
+from ace.report.labels import label
+from ace.report.runs import ReportError, declared, seeds_of
+from ace.report.typeset import with_interval, write_table
+
+REFERENCES = ["reconnect", "sac"]
+FIXED = {
+    "grid2op_do_nothing": "Grid2Op's do nothing: the point 0",
+    "grid2op_unprotected": "Grid2Op's reconnection, unprotected: the point 80",
+}
+COLUMNS = ["env", "variant", "score", "std", "ci_low", "ci_high", "survival", "completed"]
+COLUMNS += [f"minus_{b}{end}" for b in REFERENCES for end in ("", "_low", "_high")]
+COLUMNS += ["n_seeds", "n_episodes", "scale"]
+HEAD = [
+    "Grid",
+    "Method",
+    "Score",
+    "[95 %]",
+    "Survival, %",
+    "Completed, %",
+    "minus reconnect [95 %]",
+    "minus SAC [95 %]",
+]
+HEAD += ["Seeds x episodes"]
+NOTE = (
+    "Mean score of Grid2Op's ScoreL2RPN2020 over test scenarios on Grid2Op itself: 0 is its do-nothing agent, 80 a scenario "
+    "played to its end with overload protection off, -100 a grid lost at once; the points above 80 are for smaller losses "
+    "than that. ± is the standard deviation of the seeds' means; intervals: 95 % bootstrap of the mean over seeds and "
+    "scenarios. Completed: scenarios that were played to their end. The scorer is the competitions', the scenarios "
+    "and thermal limits are ours: these numbers are not to be put beside a leaderboard's. Where doing nothing ends a "
+    "scenario well or late, little is left to gain and much to lose: a grid that is lost early may then cost more than all "
+    "that was won elsewhere."
+)
+
+
+def read_scores(params, results, env):
+    """results/official_score/<env>.csv, of the fixed points and the declared grid: DataFrame, or ReportError where it is
+    not there or old."""
+    path, remedy = Path(results) / "official_score" / f"{env}.csv", f"run `dvc repro official_score@{env}`"
+    if not path.is_file():
+        raise ReportError(f"no results/official_score/{env}.csv: {remedy}")
+    table = pd.read_csv(path)
+    for variant in [*FIXED, *params.grid.baselines, *params.grid.variants]:
+        seeds = sorted(set(table.loc[table["variant"] == variant, "seed"]))
+        if seeds != sorted(seeds_of(params, variant)):
+            raise ReportError(f"results/official_score/{env}.csv has not the declared seeds of {variant}: {remedy}")
+    return table[table["variant"].isin([*FIXED, *declared(params)])]
+
+
+def write_scores(params, results):
+    """Writes tables/official_score.{csv,md,tex} under results: a row for each grid and method. Returns the table."""
+    rows = [row for env in params.grid.environments for row in _of_environment(params, results, env)]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    cells = [_cells(row) for row in table.itertuples()]
+    write_table(results, "official_score", table, HEAD, cells, f"Official L2RPN score, scale {params.scale}", NOTE)
+    return table
+
+
+def sentences(table, ours="ace"):
+    """Where `ours` stands on the official scale, a sentence a grid, as Markdown."""
+    lines = []
+    for row in table[table["variant"] == ours].itertuples():
+        text = f"- **{row.env}**: {label(ours)} scores {with_interval(row.score, row.ci_low, row.ci_high, 1)}"
+        for reference in REFERENCES:
+            lead = _lead(row, reference)
+            text += f"; {lead} from {label(reference)}" if lead else ""
+        lines.append(f"{text}.")
+    return "\n".join(lines)
+
+
+def _of_environment(params, results, env):
+    played = read_scores(params, results, env)
+    variants = list(dict.fromkeys(played["variant"]))
+    scores = {variant: _matrix(played, variant, "score") for variant in variants}
+    rows = []
+    for variant in variants:
+        survival = 100 * _matrix(played, variant, "survival")
+        summary = stats.summary(scores[variant])
+        estimate = stats.estimate([[scores[variant]]], lambda means: means[..., 0])
+        leads = []
+        for reference in REFERENCES:
+            compared = reference in scores and variant != reference
+            leads += (
+                stats.paired_difference(scores[variant], scores[reference])
+                if compared
+                else (math.nan, math.nan, math.nan)
+            )
+        row = [env, variant, summary.mean, summary.std, estimate.low, estimate.high, survival.mean()]
+        rows.append([*row, 100 * (survival == 100).mean(), *leads, *scores[variant].shape, params.scale])
+    return rows
+
+
+def _cells(row):
+    spread = "" if math.isnan(row.std) else f" ± {row.std:.1f}"
+    leads = [_lead(row, reference) for reference in REFERENCES]
+    return [
+        row.env, FIXED.get(row.variant) or label(row.variant), f"{row.score:.1f}{spread}",
+        f"[{row.ci_low:.1f}, {row.ci_high:.1f}]", f"{row.survival:.1f}", f"{row.completed:.1f}", *leads,
+        f"{row.n_seeds} x {row.n_episodes}",
+    ]  # fmt: skip
+
+
+def _lead(row, reference):
+    return with_interval(*(getattr(row, f"minus_{reference}{end}") for end in ("", "_low", "_high")), 1, sign="+")
+
+
+def _matrix(played, variant, column):
+    """(S, E), seeds and episodes ascending."""
+    rows = played[played["variant"] == variant]
+    return rows.pivot_table(index="seed", columns="episode", values=column).to_numpy(float)

@@ -1,0 +1,171 @@
+import functools
+import inspect
+import re
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+import joblib
+import numpy as np
+import pandas as pd
+from grid2op.Agent import DoNothingAgent, RecoPowerlineAgent
+from grid2op.dtypes import dt_float
+from grid2op.Reward import L2RPNSandBoxScore
+from grid2op.utils import EpisodeStatistics, ScoreL2RPN2020
+from tqdm import tqdm
+from ace import baselines, config, evaluate
+from ace.config import ConfigError
+from ace.grid.environment import Operator, World
+from ace.grid.whatif import WhatIf
+from ace.llm.team import read_card
+from ace.rl.policy import load_policy
+LEFT_OUT = ('llm_only',)
+FIXED = {'grid2op_do_nothing': (DoNothingAgent, True), 'grid2op_unprotected': (RecoPowerlineAgent, False)}
+COLUMNS = ['env', 'variant', 'seed', 'episode', 'horizon', 'survived_steps', 'survival', 'cost', 'score']
+
+@dataclass(frozen=True)
+class Played:
+    survived_steps: int
+    costs: np.ndarray
+    load_p: np.ndarray | None = None
+    gen_p: np.ndarray | None = None
+
+    @property
+    def operating_cost(self):
+        return float(self.costs[:-1].sum(dtype=float))
+
+class AgentAsOperator:
+
+    def __init__(self, env, agent):
+        self.env, self.agent = (env, agent(env.action_space))
+
+    def reconnection(self, state):
+        if state.line_status.all():
+            return None
+        lines = np.flatnonzero(self.agent.act(self.env.get_obs(), 0.0).line_set_status)
+        return int(lines[0]) if len(lines) else None
+
+    def in_danger(self, state):
+        return False
+
+class ScoredWorld(World):
+
+    def __init__(self, world, operator, protected=True):
+        vars(self).update(vars(world))
+        if not protected:
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                self.env, parameters = (self._make(world.sets['test'][0]), world.env.parameters)
+            parameters.NO_OVERFLOW_DISCONNECTION = True
+            self.env.change_parameters(parameters)
+            self.env.change_forecast_parameters(parameters)
+        self.operator, self.env_steps, self._done = (operator, 0, True)
+        self._cost = L2RPNSandBoxScore()
+        self._cost.initialize(self.env)
+
+    def _first_state(self, seed):
+        state = super()._first_state(seed)
+        self._costs, self._states = ([], [state])
+        return state
+
+    def _next_state(self, action, line):
+        state, reward, blackout = super()._next_state(action, line)
+        self._costs.append(self._cost(None, self.env, blackout, blackout, False, False))
+        self._states.append(state)
+        return (state, reward, blackout)
+
+    def played(self):
+        load_p, gen_p = (np.stack([getattr(state, name) for state in self._states]) for name in ('load_p', 'gen_p'))
+        return Played(self.t - self.blackout, np.array(self._costs, dtype=dt_float), load_p, gen_p)
+
+def fixed_point(world, name):
+    agent, protected = FIXED[name]
+    scored = ScoredWorld(world, None, protected)
+    scored.operator = AgentAsOperator(scored.env, agent)
+    return scored
+
+class _InMemory:
+
+    def __init__(self, played):
+        self.values = {EpisodeStatistics.SCORES: played.costs, 'load_p': played.load_p, 'prod_p': played.gen_p}
+
+    def get(self, name):
+        values = self.values[name]
+        return (values, np.zeros((len(values), 1), dtype=int))
+
+class Score(ScoreL2RPN2020):
+
+    def __init__(self, env, do_nothing, unprotected):
+        self.env, self.max_step = (env, -1)
+        self.min_losses_ratio = inspect.signature(ScoreL2RPN2020).parameters['min_losses_ratio'].default
+        self.stat_dn, self.stat_no_overflow_rp = (_InMemory(do_nothing), _InMemory(unprotected))
+        steps = (len(played.load_p) for played in (do_nothing, unprotected))
+        self._metadata = [{'0': {'nb_step': n}, 'max_step': self.max_step} for n in steps]
+
+    def __call__(self, played):
+        costs = [{EpisodeStatistics.KEY_SCORE: cost} for cost in played.costs]
+        score, _, _ = self._compute_episode_score(0, {'nb_timestep_played': len(costs)}, costs, *self._metadata)
+        return float(score)
+
+def variants_of(params):
+    grid = params.grid
+    return ([v for v in [*grid.baselines, *grid.lm_baselines] if v not in LEFT_OUT], list(grid.variants))
+
+def play_official(environment, episodes=30, output='results'):
+    params, root = (config.load(), config.root())
+    name = params.environment(environment).grid2op
+    if re.search('_202[1-9]', name):
+        raise ConfigError(f'params.yaml: {environment}: {name} is of a later competition, which was scored otherwise')
+    idle, learned = variants_of(params)
+    tasks = [(variant, 0, None) for variant in (*FIXED, *idle)]
+    for variant in learned:
+        folder = Path('results/runs') / environment / variant
+        tasks += [(variant, seed, str(folder / f'seed={seed}' / 'policy.safetensors')) for seed in params.seeds]
+    for _, _, policy in tasks:
+        if policy and (not (root / policy).is_file()):
+            raise FileNotFoundError(f'no {policy}: its run is missing, see `dvc status`')
+    world = _world(environment)
+    episodes = min(episodes, len(world.sets['test']))
+    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as='generator')
+    work = parallel((joblib.delayed(_play)(environment, episodes, *task) for task in tasks))
+    with tqdm(work, total=len(tasks), desc=f'{environment}, official score', unit='run') as bar:
+        played = list(bar)
+    scorers = [Score(world.env, *points) for points in zip(*played[:len(FIXED)], strict=True)]
+    rows = []
+    for (variant, seed, _), run in zip(tasks, played, strict=True):
+        for episode, (scorer, result) in enumerate(zip(scorers, run, strict=True)):
+            steps, horizon = (result.survived_steps, world.spec.horizon)
+            row = [environment, variant, seed, episode, horizon, steps, steps / horizon]
+            rows.append([*row, result.operating_cost, scorer(result)])
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    path = root / output / 'official_score' / f'{environment}.csv'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format='%.6g', lineterminator='\n')
+    return table
+
+@functools.lru_cache(maxsize=1)
+def _world(environment):
+    params = config.load()
+    return World(params.environment(environment), params.scenarios, params.base.operator)
+
+def _play(environment, episodes, variant, seed, policy):
+    base, result = (_world(environment), [])
+    if variant in FIXED:
+        world, agent = (fixed_point(base, variant), baselines.DoNothing())
+    else:
+        settings = config.load().settings(variant)
+        world, agent = (ScoredWorld(base, Operator(settings.operator)), _agent(settings, base, environment, policy))
+    for episode in range(episodes):
+        list(evaluate.play(world, agent, 'test', [episode]))
+        played = world.played()
+        result.append(played if variant in FIXED else replace(played, load_p=None, gen_p=None))
+    return result
+
+def _agent(settings, world, environment, policy):
+    if policy:
+        return evaluate.Policy(load_policy(config.root() / policy, world.catalogue))
+    if settings.method == 'greedy':
+        return baselines.Greedy(WhatIf(world), settings.greedy.shortlist)
+    if settings.method == 'dc_argmin':
+        actions = read_card(settings.llm, environment, config.root())['actions']
+        return baselines.DcArgmin(WhatIf(world), world.catalogue, actions)
+    return baselines.DoNothing()
