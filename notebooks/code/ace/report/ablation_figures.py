@@ -6,9 +6,10 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 from ace.report import stats
 from ace.report.ablations import NOT_RUN, available, value_at
+from ace.report.labels import label
 from ace.report.runs import ReportError
 from ace.report.style import LINES, MORE_LINES, save, theme
-from ace.report.tables import label, write_csv
+from ace.report.typeset import write_csv
 REASONING = ['ace_no_bad_case', 'ace_rounds_1', 'ace_rounds_3', 'ace']
 NO_CRITIC = 'ace_no_critic'
 SHAPING = ['ace_K01', 'ace_K02', 'ace', 'ace_K08', *(f'ace_random_K{k}' for k in ('01', '02', '04', '08')), NO_CRITIC]

@@ -5,8 +5,10 @@ import numpy as np
 import pandas as pd
 from ace.checked import ConfigError
 from ace.report import stats
+from ace.report.labels import label
 from ace.report.runs import Runs, ablations, declared, read
-from ace.report.tables import HEADLINE, _cells, _count, _scores, _with_interval, _write_three, label
+from ace.report.tables import HEADLINE, by_metric, mean_and_iqm
+from ace.report.typeset import thousands, with_interval, write_table
 NOT_RUN = 'not run'
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def write_ablations(params, results):
     table = pd.DataFrame(rows, columns=COLUMNS)
     lines = [_line(table[table['group'] == title], env, *rest, title) for title, *rest in shown]
     title = f'ACE taken apart, {env}, scale {params.scale}'
-    _write_three(results, 'ablations', table, HEAD, lines, title, NOTE)
+    write_table(results, 'ablations', table, HEAD, lines, title, NOTE)
     return table
 
 def summary(table):
@@ -108,14 +110,14 @@ def _rows(runs, env, group, variant, said):
         yield [group.title, env, variant, said, metric, *found[:5], *against, *counts, *found[5:], runs.scale]
 
 def _line(table, env, variant, said, title):
-    cells = _cells(table, env, variant)
+    cells = by_metric(table, env, variant)
     if not cells:
         return [title, label(variant), said, NOT_RUN, *[''] * (len(HEAD) - 4)]
     survival, reward = (cells[metric] for metric in HEADLINE)
     known = pd.notna(survival['reference_mean'])
     rounds = f"{survival['lora_rounds']:.1f} ({survival['lora_rounds_kept']:.1f})"
-    return [*(title, label(variant), said, *_scores(survival, 1)), *(f"{survival['reference_mean']:.1f}" if known else '', _difference(survival)), *(*_scores(reward, 1), _difference(reward)), *(_count(survival['refinements']), rounds, _count(survival['adjustments'])), *(_count(survival['simulator_calls_train']), _count(survival['llm_calls_train'])), f"{survival['n_seeds']} x {survival['n_episodes']}"]
+    return [*(title, label(variant), said, *mean_and_iqm(survival, 1)), *(f"{survival['reference_mean']:.1f}" if known else '', _difference(survival)), *(*mean_and_iqm(reward, 1), _difference(reward)), *(thousands(survival['refinements']), rounds, thousands(survival['adjustments'])), *(thousands(survival['simulator_calls_train']), thousands(survival['llm_calls_train'])), f"{survival['n_seeds']} x {survival['n_episodes']}"]
 
 def _difference(row):
     names = ('difference', 'difference_low', 'difference_high')
-    return _with_interval(*(float(row[name]) for name in names), 1, sign='+') if pd.notna(row['difference']) else ''
+    return with_interval(*(float(row[name]) for name in names), 1, sign='+') if pd.notna(row['difference']) else ''

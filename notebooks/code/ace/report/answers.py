@@ -1,6 +1,6 @@
 import numpy as np
 from ace.report.ablations import NOT_RUN
-from ace.report.tables import _with_interval
+from ace.report.typeset import with_interval
 COLLAPSED = 0.1
 FALLEN = 10.0
 
@@ -10,7 +10,7 @@ def sign(estimate):
     return int(estimate.low > 0) - int(estimate.high < 0)
 
 def words(estimate):
-    return f"{_with_interval(*estimate, 1, sign='+')} points"
+    return f"{with_interval(*estimate, 1, sign='+')} points"
 
 def told(name, estimate):
     if estimate is None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from ace.report.claims import PAPER
+from ace.report.labels import label
 from ace.report.runs import read
-from ace.report.tables import _count, _write, label, latex, main_methods, markdown, write_csv
+from ace.report.tables import main_methods
+from ace.report.typeset import latex, markdown, thousands, write_csv, write_text
 ENDS = ['seconds_per_call', 'test_s', 'decision_ms']
 NUMBERS = [*('decisions', 'env_steps_train', 'env_steps_validation', 'env_steps_corpus'), *('calls_train', 'calls_test', 'tokens', 'lora_rounds', 'lora_kept'), *('train_s', 'llm_s', 'finetune_s', 'seconds_per_call', 'seconds_per_lora_round'), *('test_s', 'test_steps', 'test_ms_per_step', 'decision_ms')]
 COLUMNS = ['env', 'variant', 'kind', *NUMBERS, *(f'{name}_{end}' for name in ENDS for end in ('low', 'high'))]
@@ -25,9 +27,9 @@ def write_cost(params, results, variants=None):
     write_csv(table.where(table.notna(), None), folder / 'cost.csv')
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
     text = '\n'.join((f'## {head}\n\n{markdown(names, rows)}' for head, (names, rows) in parts.items()))
-    _write(folder / 'cost.md', f'# {title}\n\n{text}\n{NOTE}\n')
+    write_text(folder / 'cost.md', f'# {title}\n\n{text}\n{NOTE}\n')
     latexes = [latex(names, rows, f'{title}: {head.lower()}') for head, (names, rows) in parts.items()]
-    _write(folder / 'cost.tex', '\n'.join(latexes))
+    write_text(folder / 'cost.tex', '\n'.join(latexes))
     return table
 
 def measured(runs, env, variant, results):
@@ -77,7 +79,7 @@ def _part(table, cells):
 
 def _counts(row):
     rounds = _shown(row['lora_rounds'], lambda n: f"{n:.1f} ({row['lora_kept']:.1f})" if n else '–')
-    return [*(_shown(row[column], _count) for column in NUMBERS[:7]), rounds]
+    return [*(_shown(row[column], thousands) for column in NUMBERS[:7]), rounds]
 
 def _times(row):
     train = [_shown(row[column], _seconds) for column in ('train_s', 'llm_s', 'finetune_s')]

@@ -14,7 +14,7 @@ from ace.grid.environment import World
 from ace.grid.scenarios import SPLITS
 from ace.report.runs import ReportError, declared, read
 from ace.report.style import save, theme
-from ace.report.tables import _count, _write, latex, markdown, write_csv
+from ace.report.typeset import thousands, write_csv, write_table
 UNDECLARED = {'wcci2022': 'l2rpn_wcci_2022'}
 IDLE = ['do_nothing', 'reconnect', 'greedy']
 SAMPLED = 20
@@ -30,11 +30,8 @@ def write_environments(params, results):
     cards = {name: found for name, found in cards.items() if found}
     table = pd.DataFrame([_row(params, results, *item) for item in cards.items()], columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
-    folder, title = (Path(results) / 'tables', f'Environments, scale {params.scale}')
-    write_csv(table, folder / 'environments.csv')
     cells = [_cells(row) for row in table.to_dict('records')]
-    _write(folder / 'environments.md', f'# {title}\n\n{markdown(HEAD, cells)}\n{NOTE}\n')
-    _write(folder / 'environments.tex', latex(HEAD, cells, title))
+    write_table(results, 'environments', table, HEAD, cells, f'Environments, scale {params.scale}', NOTE)
     draw(cards, params, params.grid.environments[0], results)
     return table
 
@@ -82,11 +79,11 @@ HEAD = ['Grid', 'Grid2Op', 'Substations', 'Lines', 'Loads', 'Generators', 'Actio
 HEAD += ['Opponent', 'Days', 'Load, MW: train', 'validation', 'test', 'Survival, %']
 
 def _cells(row):
-    sizes = [_count(row[name]) for name in ('substations', 'lines', 'loads', 'generators', 'actions')]
+    sizes = [thousands(row[name]) for name in ('substations', 'lines', 'loads', 'generators', 'actions')]
     largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
-    about = [_shown(row['thermal_factor']), _shown(row['horizon'], _count)]
+    about = [_shown(row['thermal_factor']), _shown(row['horizon'], thousands)]
     about += [_shown(row['opponent'], lambda yes: 'yes' if yes else 'no')]
-    means, highest = ([_shown(row[f'load_{what}_mw_{split}'], _count) for split in SPLITS] for what in ('mean', 'max'))
+    means, highest = ([_shown(row[f'load_{what}_mw_{split}'], thousands) for split in SPLITS] for what in ('mean', 'max'))
     loads = [mean if mean == '–' else f'{mean} ({top})' for mean, top in zip(means, highest, strict=True)]
     days = _slashed((_shown(row[f'days_{split}']) for split in SPLITS))
     survival = _slashed((_shown(row[f'survival_{variant}'], '{:.1f}'.format) for variant in IDLE))

@@ -3,9 +3,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from ace.report import stats
+from ace.report.labels import label
 from ace.report.runs import EPISODE_METRICS, ReportError, read
 from ace.report.style import lines, save, theme
-from ace.report.tables import label, main_methods, write_csv
+from ace.report.tables import main_methods
+from ace.report.typeset import write_csv
 CURVES = {'survival': ('Survival, % of the horizon', 100.0, 'survival'), 'reward_mean': ('Reward a step (validation)', 1.0, None), 'entropy': ('Policy entropy, nats', 1.0, None), 'q_std': ('Standard deviation of Q', 1.0, None), 'refined': ('Refined samples so far', 1.0, None)}
 
 def learning_data(runs, metric='survival'):

@@ -2,7 +2,7 @@ from pathlib import Path
 import pandas as pd
 from ace.report import stats
 from ace.report.runs import ReportError, declared, read
-from ace.report.tables import _with_interval, _write, markdown, write_csv
+from ace.report.typeset import markdown, with_interval, write_csv, write_text
 COLUMNS = ['grid', 'proposer', 'metric', 'value', 'ci_low', 'ci_high', 'n_states']
 ALONE, REFERENCE = ('llm_only', 'reconnect')
 NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of two source days). random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. lora_gain: paired difference of one_proposal after and before LoRA rounds under a shift. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
@@ -36,7 +36,7 @@ def write_language_model(params, results):
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
     folder = Path(results) / 'tables'
     write_csv(table, folder / 'language_model.csv')
-    rows = [[row.grid, row.proposer, row.metric, _with_interval(row.value, row.ci_low, row.ci_high, 3), str(row.n_states)] for row in table.itertuples()]
+    rows = [[row.grid, row.proposer, row.metric, with_interval(row.value, row.ci_low, row.ci_high, 3), str(row.n_states)] for row in table.itertuples()]
     text = markdown(['Grid', 'Proposer', 'Metric', 'Value [95 %]', 'n'], rows)
-    _write(folder / 'language_model.md', f'# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n')
+    write_text(folder / 'language_model.md', f'# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n')
     return table

@@ -2,8 +2,9 @@ import math
 from pathlib import Path
 import pandas as pd
 from ace.report import stats
+from ace.report.labels import label
 from ace.report.runs import ReportError, declared, seeds_of
-from ace.report.tables import _with_interval, _write_three, label
+from ace.report.typeset import with_interval, write_table
 REFERENCES = ['reconnect', 'sac']
 FIXED = {'grid2op_do_nothing': "Grid2Op's do nothing: the point 0", 'grid2op_unprotected': "Grid2Op's reconnection, unprotected: the point 80"}
 COLUMNS = ['env', 'variant', 'score', 'std', 'ci_low', 'ci_high', 'survival', 'completed']
@@ -28,13 +29,13 @@ def write_scores(params, results):
     rows = [row for env in params.grid.environments for row in _of_environment(params, results, env)]
     table = pd.DataFrame(rows, columns=COLUMNS)
     cells = [_cells(row) for row in table.itertuples()]
-    _write_three(results, 'official_score', table, HEAD, cells, f'Official L2RPN score, scale {params.scale}', NOTE)
+    write_table(results, 'official_score', table, HEAD, cells, f'Official L2RPN score, scale {params.scale}', NOTE)
     return table
 
 def sentences(table, ours='ace'):
     lines = []
     for row in table[table['variant'] == ours].itertuples():
-        text = f'- **{row.env}**: {label(ours)} scores {_with_interval(row.score, row.ci_low, row.ci_high, 1)}'
+        text = f'- **{row.env}**: {label(ours)} scores {with_interval(row.score, row.ci_low, row.ci_high, 1)}'
         for reference in REFERENCES:
             lead = _lead(row, reference)
             text += f'; {lead} from {label(reference)}' if lead else ''
@@ -64,7 +65,7 @@ def _cells(row):
     return [row.env, FIXED.get(row.variant) or label(row.variant), f'{row.score:.1f}{spread}', f'[{row.ci_low:.1f}, {row.ci_high:.1f}]', f'{row.survival:.1f}', f'{row.completed:.1f}', *leads, f'{row.n_seeds} x {row.n_episodes}']
 
 def _lead(row, reference):
-    return _with_interval(*(getattr(row, f'minus_{reference}{end}') for end in ('', '_low', '_high')), 1, sign='+')
+    return with_interval(*(getattr(row, f'minus_{reference}{end}') for end in ('', '_low', '_high')), 1, sign='+')
 
 def _matrix(played, variant, column):
     rows = played[played['variant'] == variant]

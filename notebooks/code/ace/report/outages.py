@@ -2,8 +2,9 @@ import math
 from pathlib import Path
 import pandas as pd
 from ace.report import stats
+from ace.report.labels import label
 from ace.report.runs import ReportError, ablations, declared, read, seeds_of
-from ace.report.tables import _with_interval, _write, label, latex, markdown, write_csv
+from ace.report.typeset import markdown, with_interval, write_table
 REFERENCE = 'sac'
 ALL = 'all'
 COLUMNS = ['env', 'outage', 'variant', 'survival', 'ci_low', 'ci_high']
@@ -26,11 +27,7 @@ def read_outages(params, results, env):
 def write_outages(params, results):
     rows = [row for env in params.grid.environments for row in of_environment(params, results, env)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    folder, title = (Path(results) / 'tables', f'Unseen outages, scale {params.scale}')
-    write_csv(table, folder / 'outages.csv')
-    rows = _cells(table)
-    _write(folder / 'outages.md', f'# {title}\n\n{markdown(HEAD, rows)}\n{NOTE}\n')
-    _write(folder / 'outages.tex', latex(HEAD, rows, title))
+    write_table(results, 'outages', table, HEAD, _cells(table), f'Unseen outages, scale {params.scale}', NOTE)
     return table
 
 def as_markdown(table):
@@ -39,8 +36,8 @@ def as_markdown(table):
 def sentences(table, ours='ace'):
     lines = []
     for row in table[(table['variant'] == ours) & (table['outage'] == ALL)].itertuples():
-        change = _with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
-        lead = _with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
+        change = with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
+        lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
         text = f'- **{row.env}**: {label(ours)} survives {row.survival:.1f} % without a line, a change of {change} points'
         lines.append(text + (f'; it is {lead} points from SAC.' if lead else '.'))
     return '\n'.join(lines)
@@ -50,9 +47,9 @@ HEAD += ['Seeds x episodes']
 def _cells(table):
     cells = []
     for row in table.itertuples():
-        survival = _with_interval(row.survival, row.ci_low, row.ci_high, 1)
-        change = _with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
-        lead = _with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
+        survival = with_interval(row.survival, row.ci_low, row.ci_high, 1)
+        change = with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
+        lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
         count = f'{row.n_seeds} x {row.n_episodes}'
         cells.append([row.env, label(row.variant), row.outage, survival, f'{row.intact:.1f}', change, lead, count])
     return cells

@@ -12,7 +12,7 @@ from ace.report.claims import read_written
 from ace.report.measure import VERDICTS
 from ace.report.runs import ReportError, seeds_of
 from ace.report.show import ours, readme_table, summary_line
-from ace.report.tables import markdown, write_csv
+from ace.report.typeset import markdown, write_csv
 PICTURES = {'.svg': 'image/svg+xml', '.png': 'image/png'}
 COLUMNS = ['item', 'file', 'stage', 'notebook', 'runs', 'seconds', 'md5']
 NUMBER = re.compile('[-+]?\\d[-+\\d.,±×x%\\[\\] ]*')

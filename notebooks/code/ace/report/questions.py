@@ -5,9 +5,10 @@ import numpy as np
 import pandas as pd
 from ace.report import answers, stats
 from ace.report.ablations import COUNTS, NOT_RUN
+from ace.report.labels import SWEEP
 from ace.report.runs import EPISODE_METRICS, read
 from ace.report.stats import Estimate
-from ace.report.tables import SWEEP, _with_interval, _write, markdown, write_csv
+from ace.report.typeset import markdown, with_interval, write_csv, write_text
 POINTS = 'pts of survival'
 DIGITS = {'share of the target': 2, 'simulator calls': 0}
 COLUMNS = ['id', 'question', 'design', 'contrast', 'estimate', 'ci_low', 'ci_high', 'unit', 'n']
@@ -104,7 +105,7 @@ def write(params, results):
                 continue
             estimate, n = measured[c.name]
             rows.append([*head, c.name, *estimate, c.unit, n, *ends])
-            shown = _with_interval(*estimate, DIGITS.get(c.unit, 1), sign='+' if c.unit == POINTS else '')
+            shown = with_interval(*estimate, DIGITS.get(c.unit, 1), sign='+' if c.unit == POINTS else '')
             lines.append([q.id, c.name, shown, c.unit, n])
         if len(rows) == before:
             rows.append([*head, '', *[np.nan] * 3, '', '', *ends])
@@ -114,5 +115,5 @@ def write(params, results):
     write_csv(table, folder / 'open_questions.csv')
     contrasts = markdown(['Question', 'Contrast', 'Estimate [95 %]', 'Unit', 'n'], lines)
     title = f'# The open questions, {home}, scale {params.scale}'
-    _write(folder / 'open_questions.md', f'{title}\n\n' + '\n'.join(texts) + f'\n{contrasts}\n{NOTE}\n')
+    write_text(folder / 'open_questions.md', f'{title}\n\n' + '\n'.join(texts) + f'\n{contrasts}\n{NOTE}\n')
     return table

@@ -5,7 +5,7 @@ from textwrap import shorten
 from unicodedata import combining
 from ace.report.measure import VERDICTS
 from ace.report.runs import ReportError
-from ace.report.tables import markdown, number
+from ace.report.typeset import markdown, number
 START, END = ('<!-- claims:start -->', '<!-- claims:end -->')
 
 def ours(row):
@@ -37,9 +37,12 @@ def readme_table(table):
     rows = []
     for row in table.itertuples():
         item = [f'{row.id} {row.claim}', f'`{row.notebook}`', f'`{row.stage}`', row.paper_value]
-        rows.append([*item, f'{ours(row)} ({row.n})' if row.n else ours(row), row.verdict])
+        rows.append([*item, f'{ours(row)} ({row.n})' if row.n else _reason(row), row.verdict])
     scale = ', '.join(dict.fromkeys(table['scale']))
     return f'Scale `{scale}`: {summary_line(table)}\n\n{markdown(head, rows)}'
+
+def _reason(row):
+    return row.evidence.removeprefix('not tested: ').split('; ')[0]
 
 def update_readme(readme, table):
     text = Path(readme).read_text(encoding='utf-8')
@@ -65,6 +68,8 @@ def print_claims(table, file=None):
         print(' '.join(cells).rstrip(), file=file)
     scales = ', '.join(dict.fromkeys(table['scale']))
     print(f'\n{summary_line(table)} Scale: {scales}.', file=file)
+    if scales == 'quick':
+        print('This scale shows that all of it runs; it is too small to judge a claim.', file=file)
 
 def _fitted(text, width):
     text = shorten(text, width, placeholder='…')

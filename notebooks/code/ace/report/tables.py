@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from ace.report import stats
+from ace.report.labels import label
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
-SWEEP = ('01', '02', '04', '08')
-LABELS = {'do_nothing': 'Do nothing', 'reconnect': 'Reconnect lines', 'greedy': 'Greedy look-ahead', 'sac': 'SAC', 'ace': 'ACE', 'ace_no_actor': 'ACE without f_LLM', 'ace_no_critic': 'ACE without g_LLM', 'ace_literal': "ACE, the paper's loss alone", 'expert_sac': 'SAC + expert', 'random_refine': 'SAC + random refinement', 'frequency_refine': 'SAC + frequency refinement', 'dc_argmin': 'DC look-ahead in the set', 'llm_only': 'Language model alone', 'llm4teach': 'LLM4Teach', 'ace_prior': 'ACE, prior from D_LLM', 'ace_query_high': 'ACE, f_LLM often', 'ace_query_low': 'ACE, f_LLM seldom', 'ace_rbar_neg': 'ACE, lower threshold', 'ace_rbar_zero': 'ACE, same threshold, all bad cases', 'ace_rbar_pos': 'ACE, higher threshold', 'ace_no_finetune': 'ACE without LoRA', 'ace_lora_1': 'ACE, LoRA seldom', 'ace_lora_3': 'ACE, LoRA often', 'ace_critic_high': 'ACE, g_LLM often', 'ace_critic_low': 'ACE, g_LLM seldom', 'ace_select_state': 'ACE, selection by state', 'ace_select_action': 'ACE, selection by action, described', 'ace_select_action_index': 'ACE, selection by action, bare index', **{f'ace_K{k}': f'ACE, K = {k[0]}.{k[1:]}' for k in SWEEP}, **{f'ace_random_K{k}': f'ACE, random shaping, K = {k[0]}.{k[1:]}' for k in SWEEP}, 'ace_no_bad_case': 'ACE without bad cases', 'ace_rounds_1': 'ACE, one round', 'ace_rounds_3': 'ACE, three rounds', 'ace_sparse': 'ACE, sparse reward', 'ace_sparse_sac': 'SAC, sparse reward', 'ace_long': 'ACE, trained longer', 'ace_long_sac': 'SAC, trained longer', 'ace_half_query_high': 'ACE on half of the scenarios, f_LLM often', 'ace_half_query_low': 'ACE on half of the scenarios, f_LLM seldom', 'ace_half_sac': 'SAC on half of the scenarios', 'ace_again': 'ACE once more, another processor', 'sac_20k': 'SAC, as many steps as ACE in all', 'expert_100k': 'SAC + expert, trained longer'}
+from ace.report.typeset import thousands, with_interval, write_csv, write_table, write_text
 COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
 ROLES = ['ace', 'ace_no_actor', 'ace_no_critic', 'sac']
@@ -14,10 +14,7 @@ HAS_ROLE = {'ace': ('yes', 'yes'), 'ace_no_actor': ('no', 'yes'), 'ace_no_critic
 MAIN_ABLATIONS = ['ace_no_actor', 'ace_no_critic', 'ace_literal']
 REFERENCES = ['reconnect', 'sac', 'random_refine', 'frequency_refine', 'expert_sac', 'ace']
 HEADLINE = ['survival', 'reward']
-NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for these source days (see results/scenarios/), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the catalogue."
-
-def label(variant):
-    return LABELS.get(variant, variant)
+NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Simulator calls are AC power flows; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for these source days (see results/scenarios/), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the catalogue."
 
 def main_methods(params):
     return [v for v in declared(params) if not v.startswith('ace_') or v in MAIN_ABLATIONS]
@@ -57,9 +54,9 @@ def write_main(params, results, variants=None):
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
-            cells = _cells(table, env, variant)
-            rows.append([env, label(variant), *_scores(cells['survival'], 1), *_scores(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [_count(cells['env_steps_to_train']['mean'])] + [_count(cells['topology_actions']['mean'])] + [_count(cells['survival'][what]) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [_count(cells['llm_calls_test']['mean']), _count(cells['survival']['train_s'])])
-    _write_three(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}')
+            cells = by_metric(table, env, variant)
+            rows.append([env, label(variant), *mean_and_iqm(cells['survival'], 1), *mean_and_iqm(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [thousands(cells['env_steps_to_train']['mean'])] + [thousands(cells['topology_actions']['mean'])] + [thousands(cells['survival'][what]) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [thousands(cells['llm_calls_test']['mean']), thousands(cells['survival']['train_s'])])
+    write_table(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}', NOTE)
     write_csv(pairs, Path(results) / 'tables' / 'paired.csv')
     return (table, pairs)
 
@@ -78,16 +75,16 @@ def write_roles(params, results, variants=None):
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
-            cells = _cells(table, env, variant)
+            cells = by_metric(table, env, variant)
             row = [env, label(variant), *HAS_ROLE.get(variant, ('', ''))]
             for metric in HEADLINE:
-                row += _scores(cells[metric], 1)
-                row.append(_with_interval(*(cells[metric][name] for name in differences), 1, sign='+'))
+                row += mean_and_iqm(cells[metric], 1)
+                row.append(with_interval(*(cells[metric][name] for name in differences), 1, sign='+'))
             survival = cells['survival']
             row += [f'{survival.n_seeds} x {survival.n_episodes}']
-            row += [_count(survival.simulator_calls), _count(survival.llm_calls)]
-            rows.append([*row, _count(survival.checkpoint_decisions), f'{survival.seeds_shaped} of {survival.n_seeds}'])
-    _write_three(results, 'ablation_roles', table, head, rows, f'Roles of the language model, scale {params.scale}')
+            row += [thousands(survival.simulator_calls), thousands(survival.llm_calls)]
+            rows.append([*row, thousands(survival.checkpoint_decisions), f'{survival.seeds_shaped} of {survival.n_seeds}'])
+    write_table(results, 'ablation_roles', table, head, rows, f'Roles of the language model, scale {params.scale}', NOTE)
     return table
 
 def _deployed(seeds):
@@ -106,60 +103,13 @@ def write_numbers(runs, verdicts, results):
         for variant in runs.methods_of(env):
             numbers[env][variant] = {'survival_percent': round(float(runs.scores(env, variant, 'survival').mean()), 2), 'reward': round(float(runs.scores(env, variant, 'reward').mean()), 2), 'simulator_calls': round(runs.spent(env, variant, 'simulator_calls')), 'llm_calls': round(runs.spent(env, variant, 'llm_calls'))}
     numbers['claims'] = verdicts
-    _write(Path(results) / 'numbers.json', json.dumps(numbers, indent=2) + '\n')
+    write_text(Path(results) / 'numbers.json', json.dumps(numbers, indent=2) + '\n')
     return numbers
 
-def number(value):
-    if value is None or value is pd.NA:
-        return ''
-    if isinstance(value, (str, int, np.integer)):
-        return str(value)
-    if not math.isfinite(value):
-        return ''
-    text = np.format_float_positional(float(value), precision=6, unique=False, fractional=False, trim='-')
-    return '0' if text in ('-0', '0') else text
-
-def write_csv(table, path):
-    text = table.astype(object).map(number).to_csv(index=False, lineterminator='\n')
-    _write(path, text)
-
-def markdown(head, rows):
-    lines = [head, ['---'] * len(head), *rows]
-    return ''.join(('| ' + ' | '.join((cell.replace('|', '\\|') for cell in line)) + ' |\n' for line in lines))
-
-def latex(head, rows, caption):
-    body = [' & '.join((_tex(cell) for cell in row)) + ' \\\\\n' for row in [head, *rows]]
-    columns = 'll' + 'r' * (len(head) - 2)
-    return f"% {caption}; needs booktabs\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body[0]}\\midrule\n{''.join(body[1:])}\\bottomrule\n\\end{{tabular}}\n"
-
-def _cells(table, env, variant):
+def by_metric(table, env, variant):
     chosen = table[(table['env'] == env) & (table['variant'] == variant)]
     return {row['metric']: row for _, row in chosen.iterrows()}
 
-def _scores(row, digits):
+def mean_and_iqm(row, digits):
     spread = '' if math.isnan(row['std']) else f" ± {row['std']:.{digits}f}"
-    return (f"{row['mean']:.{digits}f}{spread}", _with_interval(row['iqm'], row['ci_low'], row['ci_high'], digits))
-
-def _with_interval(value, low, high, digits, sign=''):
-    if math.isnan(value):
-        return ''
-    ends = '' if math.isnan(low) else f' [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]'
-    return f'{value:{sign}.{digits}f}{ends}'
-
-def _count(value):
-    return f'{round(value):,}' if math.isfinite(value) else '–'
-
-def _tex(cell):
-    for plain, command in (('%', '\\%'), ('_', '\\_'), ('±', '$\\pm$'), (' x ', ' $\\times$ ')):
-        cell = cell.replace(plain, command)
-    return cell
-
-def _write_three(results, name, table, head, rows, title, note=NOTE):
-    folder = Path(results) / 'tables'
-    write_csv(table, folder / f'{name}.csv')
-    _write(folder / f'{name}.md', f'# {title}\n\n{markdown(head, rows)}\n{note}\n')
-    _write(folder / f'{name}.tex', latex(head, rows, title))
-
-def _write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding='utf-8', newline='\n')
+    return (f"{row['mean']:.{digits}f}{spread}", with_interval(row['iqm'], row['ci_low'], row['ci_high'], digits))
