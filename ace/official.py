@@ -9,7 +9,8 @@ Grid2Op's, unchanged: the cost of a step (`L2RPNSandBoxScore`), the agents of bo
 come from. Its constructor plays the two fixed points on folders of chronics and keeps them beside Grid2Op's own
 data; our scenarios lie in memory, so they are played here and handed over. `tests/test_official.py` writes scenarios as
 such folders, and the scorer run as it is gives the same scores. What the competitions had and these scores have not: their
-scenarios, their thermal limits (ours are `thermal_factor` times them) and redispatching by the agents.
+scenarios, their thermal limits (ours are `thermal_factor` times them) and redispatching by the agents. No score where
+an opponent acts: it attacks full lines rather than empty ones, so that not even the fixed points meet the same attacks.
 
 Known of Grid2Op 1.12: `ScoreL2RPN2020` means to put 100 at 80 % of the losses (`min_losses_ratio`), but reads the loads
 in place of the generation, so that these losses are 0. It is left as it is: agents of topology alone hardly go beyond 80.
@@ -171,6 +172,8 @@ def play_official(environment, episodes=30, output="results"):
     name = params.environment(environment).grid2op
     if re.search(r"_202[1-9]", name):
         raise ConfigError(f"params.yaml: {environment}: {name} is of a later competition, which was scored otherwise")
+    if params.environment(environment).opponent:
+        raise ConfigError(f"params.yaml: {environment}: its opponent would attack the fixed points otherwise than the agents")
     idle, learned = variants_of(params)
     tasks = [(variant, 0, None) for variant in (*FIXED, *idle)]
     for variant in learned:

@@ -267,15 +267,19 @@ def test_a_grid_of_another_competition_is_refused(workspace, monkeypatch):
         official.play_official("case14")
 
 
+def test_no_score_where_an_opponent_acts(workspace, monkeypatch):
+    folder = workspace(lambda raw: raw["environments"]["case14"].update(opponent=True))
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match=r"case14: its opponent would attack"):
+        official.play_official("case14")
+
+
 def test_committed_scores_are_of_the_committed_runs(params):
     """Played again for the score, every run lasts as long as in its own test."""
-    for env in params.grid.environments:
-        path = ROOT / "results/official_score" / f"{env}.csv"
-        if not path.is_file():
-            pytest.skip(f"not made yet: run `dvc repro -s official_score@{env}`")
-        table = pd.read_csv(path)
-        for (variant, seed), rows in table[~table["variant"].isin(official.FIXED)].groupby(["variant", "seed"]):
-            episodes = pd.read_csv(ROOT / "results/runs" / env / variant / f"seed={seed}" / "episodes.csv")
-            assert rows["survived_steps"].tolist() == episodes["survived_steps"].tolist(), (variant, seed)
-        fixed = table.groupby("variant")["score"]
-        assert fixed.min()["grid2op_do_nothing"] == fixed.max()["grid2op_do_nothing"] == 0
+    env = params.grid.ablations.environment
+    table = pd.read_csv(ROOT / "results/official_score" / f"{env}.csv")
+    for (variant, seed), rows in table[~table["variant"].isin(official.FIXED)].groupby(["variant", "seed"]):
+        episodes = pd.read_csv(ROOT / "results/runs" / env / variant / f"seed={seed}" / "episodes.csv")
+        assert rows["survived_steps"].tolist() == episodes["survived_steps"].tolist(), (variant, seed)
+    fixed = table.groupby("variant")["score"]
+    assert fixed.min()["grid2op_do_nothing"] == fixed.max()["grid2op_do_nothing"] == 0

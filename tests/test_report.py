@@ -540,6 +540,26 @@ def test_an_undefined_ratio_of_the_papers_loss_leaves_aces_own_verdict(params, r
     assert "(ace_literal): not tested (" in row(claims.evaluate(runs.read(params, results)), id="C9")["evidence"]
 
 
+def test_c2_tells_each_environment(params, results):
+    told = row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
+    assert told.startswith(f"by environment: {ENVS[0]} 30 [") and f"] reproduced, {ENVS[1]} 30 [" in told
+    params.grid.environments = ENVS[:1]
+    assert "by environment" not in row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(12.8, "reproduced"), (2.0, "not reproduced")])
+def test_c7_once_a_7b_model_was_asked(params, results, seconds, verdict):
+    assert verdict_of("C7", params, results)[0] == "not tested"
+    for env in ENVS:
+        for seed in params.seeds:
+            settings = {"refine": {"every": 25, "most": 8, "limit": 700}, "train": {"decisions": 1500}}
+            settings["llm"] = {"model": "models/qwen2-7b-instruct"}
+            change_manifest(results, f"{env}/ace/seed={seed}", settings=settings, refine_tried=300)
+            path = results / "provenance" / env / "ace" / f"seed={seed}.json"
+            path.write_text(json.dumps({"wall_s": {"evaluate": 10.0, "llm": 40 * seconds}}))
+    assert verdict_of("C7", params, results) == (verdict, pytest.approx(seconds))
+
+
 @pytest.mark.parametrize(("refined", "verdict"), [(400, "reproduced"), (683, "not reproduced"), (286, "not reproduced")])
 def test_c3_once_declared(params, results, refined, verdict):
     declare(params, results, {"ace_rbar_zero": 0.6}, {"ace_rbar_zero": refined})

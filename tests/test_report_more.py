@@ -174,7 +174,7 @@ def test_what_is_not_declared_is_not_shown(played):
 @pytest.fixture
 def scored(results):
     """Made-up scores: 100 times what survival is in test_report, less 30; the fixed points at 0 and 80."""
-    for env in ENVS:
+    for env in ENVS[:1]:
         rows = []
         for variant in [*official.FIXED, *runs.declared(PARAMS)]:
             for seed in [0] if variant in official.FIXED else runs.seeds_of(PARAMS, variant):
@@ -191,19 +191,19 @@ def scored(results):
 
 def test_official_scores_by_hand(scored):
     table = official.write_scores(PARAMS, scored)
-    found = row(table, env="case14", variant="ace")
+    found = row(table, env="wcci2020", variant="ace")
     assert found["score"] == pytest.approx(41) and found["std"] == pytest.approx(1)  # seeds at 40, 41, 42
     assert found["survival"] == pytest.approx(71)
     assert found["ci_low"] < 41 < found["ci_high"]
     assert (found["minus_sac"], found["minus_reconnect"]) == pytest.approx((30, 36))
     assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
-    assert np.isnan(row(table, env="case14", variant="sac")["minus_sac"])
-    fixed = row(table, env="case14", variant="grid2op_unprotected")
+    assert np.isnan(row(table, env="wcci2020", variant="sac")["minus_sac"])
+    fixed = row(table, env="wcci2020", variant="grid2op_unprotected")
     assert (fixed["score"], fixed["ci_low"], fixed["ci_high"], fixed["completed"]) == (80, 80, 80, 100)
     text = (scored / "tables/official_score.md").read_text()
-    assert "| case14 | ACE | 41.0 ± 1.0 |" in text and "the point 80 | 80.0 |" in text
+    assert "| wcci2020 | ACE | 41.0 ± 1.0 |" in text and "the point 80 | 80.0 |" in text
     assert re.search(
-        r"\*\*case14\*\*: ACE scores 41.0 \[.*\+36.0 .* from Reconnect lines; \+30.0", official.sentences(table)
+        r"\*\*wcci2020\*\*: ACE scores 41.0 \[.*\+36.0 .* from Reconnect lines; \+30.0", official.sentences(table)
     )
     first = [(scored / f"tables/official_score.{end}").read_bytes() for end in ("csv", "md", "tex")]
     official.write_scores(PARAMS, scored)
@@ -212,14 +212,14 @@ def test_official_scores_by_hand(scored):
 
 @pytest.mark.parametrize("missing", ["sac", "greedy", "grid2op_unprotected"])
 def test_official_scores_that_are_old_or_missing_are_refused(scored, missing):
-    path = scored / "official_score/case14.csv"
+    path = scored / "official_score/wcci2020.csv"
     table = pd.read_csv(path)
     table[(table["variant"] != missing) | (table["seed"] == 1)].to_csv(path, index=False)
-    remedy = r"run `dvc repro official_score@case14`"
-    with pytest.raises(ReportError, match=rf"case14.csv has not the declared seeds of {missing}: {remedy}"):
+    remedy = r"run `dvc repro official_score`"
+    with pytest.raises(ReportError, match=rf"wcci2020.csv has not the declared seeds of {missing}: {remedy}"):
         official.write_scores(PARAMS, scored)
     path.unlink()
-    with pytest.raises(ReportError, match=rf"no results/official_score/case14.csv: {remedy}"):
+    with pytest.raises(ReportError, match=rf"no results/official_score/wcci2020.csv: {remedy}"):
         official.write_scores(PARAMS, scored)
 
 

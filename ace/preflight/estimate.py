@@ -39,7 +39,8 @@ class Estimate:
     def __init__(self, params, folders, benchmarks):
         """params: config.Params; folders: of results whose run files count, the nearest first; benchmarks: a CSV."""
         self.params, self.figures, self.step_ms = params, {}, []
-        self.runs = defaultdict(list)
+        self.measured = {}  # (environment, variant) -> runs
+        self.environment = None  # of the cell that is being estimated: its own runs count before those of another
         for folder in folders:
             found = defaultdict(list)
             for path in sorted(folder.glob("provenance/*/*/seed=*.json")):
@@ -48,9 +49,9 @@ class Estimate:
                 if manifest.is_file():
                     run = {**json.loads(manifest.read_text()), **json.loads(path.read_text())}
                     run["place"] = f"{folder.name}/provenance/{place.parent.as_posix()}"
-                    found[place.parts[1]].append(run)
-            for variant, runs in found.items():
-                self.runs[variant] = self.runs[variant] or runs
+                    found[place.parts[:2]].append(run)
+            for place, runs in found.items():
+                self.measured.setdefault(place, runs)
         self.speed = {}
         if benchmarks.is_file():
             with benchmarks.open() as lines:
@@ -59,20 +60,27 @@ class Estimate:
     @property
     def is_possible(self):
         """Whether SAC and ACE were ever run, which all else is told from."""
-        return bool(self.runs["sac"] and self.runs["ace"])
+        return bool(self.runs("sac") and self.runs("ace"))
+
+    def runs(self, variant):
+        """Measured runs of a variant: on this environment, else on the first that has any, else none."""
+        places = sorted(place for place in self.measured if place[1] == variant)
+        own = (self.environment, variant)
+        return self.measured[own if own in places else places[0]] if places else []
 
     def like(self, cell):
         """The variant whose measured runs stand for a cell's."""
-        if self.runs[cell.variant]:
+        if self.runs(cell.variant):
             return cell.variant
         if cell.settings.method != "sac":
-            return "reconnect" if self.runs["reconnect"] else "ace"
+            return "reconnect" if self.runs("reconnect") else "ace"
         return "ace" if cell.settings.refine.enabled else "sac"
 
     # --- one seed of a cell -------------------------------------------------------------------------------------------
 
     def of(self, cell):
         """Spent of one seed of a plan.Cell."""
+        self.environment = cell.environment
         calls, rounds, calls_each = *self._calls(cell), 0.0
         if calls:
             calls_each = self._call_s(cell.settings.llm)
@@ -87,11 +95,11 @@ class Estimate:
 
     def _mean(self, variant, above, below):
         """Sum of one quantity over that of another, over the measured runs of a variant."""
-        runs = self.runs[variant]
+        runs = self.runs(variant)
         return sum(map(above, runs)) / max(sum(map(below, runs)), 1e-9)
 
     def _from(self, variant):
-        return f"{self.runs[variant][0]['place']}, {len(self.runs[variant])} seeds"
+        return f"{self.runs(variant)[0]['place']}, {len(self.runs(variant))} seeds"
 
     def _learn_s(self, cell):
         """Decisions, updates, validations and simulated proposals, without the language model's own time."""
@@ -101,19 +109,11 @@ class Estimate:
             lambda r: r["decisions"],
         )  # fmt: skip
         self.figures[f"{1e3 * each:.0f} ms a decision of {variant} (with updates, validations)"] = self._from(variant)
-        if self.params.environment(cell.environment).opponent and {"env_loop", "env_loop_grid2op"} <= set(self.speed):
-            budget = [run["budget"] for run in self.runs[variant]]
-            steps = sum(b["train"]["env_steps"] + b["validation"]["env_steps"] for b in budget)
-            steps /= sum(run["decisions"] for run in self.runs[variant])
-            slow, fast = self.speed["env_loop_grid2op"], self.speed["env_loop"]
-            each += steps * (1 / slow - 1 / fast)
-            text = f"with an opponent: {slow:,.0f} steps/s on Grid2Op in place of {fast:,.0f}"
-            self.figures[text] = "results/benchmarks.csv, env_loop_grid2op and env_loop"
         return each * cell.decisions
 
     def _calls(self, cell):
         """(calls of the language model, LoRA rounds) of one seed, by what ACE took where it was measured."""
-        s, ace = cell.settings, self.runs["ace"]
+        s, ace = cell.settings, self.runs("ace")
         if not s.uses_llm:
             return 0, 0
         if s.method == "llm_only":
@@ -149,7 +149,7 @@ class Estimate:
         return self.params.scenarios.test * self.params.environment(cell.environment).horizon
 
     def _calls_in_test(self, cell):
-        if not self.runs["llm_only"]:
+        if not self.runs("llm_only"):
             return 0
         each = self._mean(
             "llm_only", lambda r: r["budget"]["test"]["llm_calls"], lambda r: r["budget"]["test"]["env_steps"]
@@ -171,7 +171,7 @@ class Estimate:
     def _same(self, llm):
         """Measured runs that asked a model of this kind: for a server or a checkpoint, that very model."""
         named = llm.client in ("server", "checkpoint")
-        runs = [run for runs in self.runs.values() for run in runs]
+        runs = [run for runs in self.measured.values() for run in runs]
         return [
             run for run in runs
             if run["settings"]["llm"]["client"] == llm.client and run["wall_s"]["llm"] > 0
@@ -240,7 +240,7 @@ def lines(params, cells, jobs, beside_s, workspace, home):
         yield "  " + ", ".join(parts).replace("x, ", "x ")
     yield f"  {span(models_s):>10s}  language_model, {len(params.grid.environments)} environments"
     yield f"  {span(beside_s):>10s}  tables, figures and the rest"
-    makers = sorted({run["cpu"] for runs in estimate.runs.values() for run in runs})
+    makers = sorted({run["cpu"] for runs in estimate.measured.values() for run in runs})
     yield f"rests on (measured on {', '.join(makers)}):"
     low, high = min(estimate.step_ms), max(estimate.step_ms)
     yield f"  {low:.1f} to {high:.1f} ms a test step, by method: wall_s.evaluate in provenance/"

@@ -51,8 +51,9 @@ def difference(runs, better, worse, metric, size, envs=None):
     """better - worse on identical episodes, averaged over the environments."""
     envs = _need(runs, [better, worse], envs)
     estimate = stats.paired_difference(*_scores(runs, envs, [better, worse], metric))
-    verdict = by_sign_and_size(estimate, size)
-    return _measured(runs, envs, [better, worse], metric, estimate, verdict, _budgets(runs, envs, [better, worse]))
+    each = {env: stats.paired_difference(*_scores(runs, [env], [better, worse], metric)) for env in envs}
+    note = _by_environment(each, size) + _budgets(runs, envs, [better, worse])
+    return _measured(runs, envs, [better, worse], metric, estimate, by_sign_and_size(estimate, size), note)
 
 
 def best_gain(runs, better, worse, metric, size):
@@ -66,7 +67,8 @@ def best_gain(runs, better, worse, metric, size):
     if not gains:
         raise NotTested(f"{metric} of {worse} is not positive throughout, so a gain in percent has no meaning")
     env = max(gains, key=lambda name: gains[name].value)
-    note = f"largest of {len(gains)} environments: {env}; {_budgets(runs, [env], [better, worse])}"
+    note = f"largest of {len(gains)} environments: {env}; {_by_environment(gains, size)}"
+    note += _budgets(runs, [env], [better, worse])
     return _measured(runs, [env], [better, worse], metric, gains[env], by_sign_and_size(gains[env], size), note)
 
 
@@ -181,11 +183,11 @@ def test_seconds_ratio(runs, slow, fast, size):
     return _measured(runs, envs, [slow, fast], None, estimate, verdict, note)
 
 
-def seconds_per_call(runs, variant, low, high, ours="ace"):
-    """Seconds a language-model call in training, against a range; ours: whose to tell where variant is missing."""
-    if variant not in runs.variants:
-        raise NotTested(f"{_absent(variant)}; {_told_per_call(runs, ours)}")
+def seconds_per_call(runs, variant, model, low, high):
+    """Seconds a language-model call in training, against a range; model: what the name of the model must hold."""
     envs = _need(runs, [variant])
+    if not all(model.lower() in _model(run).lower() for env in envs for run in runs.of(env, variant)):
+        raise NotTested(f"{variant} was run without a {model} model; {_told_per_call(runs, variant)}")
     values = [_per_call(runs, env, variant) for env in envs]
     estimate = stats.estimate([[scores] for scores in values], lambda means: means[..., 0])
     verdict = by_range([scores.mean() for scores in values], low, high)
@@ -198,6 +200,10 @@ def _told_per_call(runs, variant):
     except NotTested as reason:
         return str(reason)
     return f"seconds a call in {variant}: {', '.join(f'{env} {value:.3g}' for env, value in values.items())}"
+
+
+def _model(run):
+    return run.manifest.get("settings", {}).get("llm", {}).get("model", "")
 
 
 def _seconds(runs, env, variant, key):
@@ -262,6 +268,12 @@ def _budgets(runs, envs, variants):
             calls, asked = (runs.spent(env, variant, what) for what in ("simulator_calls", "llm_calls"))
             said.append(f"{variant} {steps:,.0f} environment steps, {calls:,.0f} simulator calls, {asked:,.0f} LLM calls")
     return f"a run used, corpus included: {', '.join(said)}"
+
+
+def _by_environment(estimates, size):
+    """What each environment says by itself, where there are several."""
+    said = [f"{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size)}" for env, e in estimates.items()]
+    return f"by environment: {', '.join(said)}; " if len(said) > 1 else ""
 
 
 def _adjustments(runs, envs, variants):
