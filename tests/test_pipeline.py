@@ -618,3 +618,15 @@ def test_the_kernel_groups_of_this_process_are_forgotten_once_ended():
     kernel.OwnKernel.groups.add(sleeper.pid)  # already ended: no error
     kernel.OwnKernel.kill_groups()
     assert kernel.OwnKernel.groups == set()
+
+
+def test_kernels_of_one_folder_have_sockets_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one, other = kernel.OwnKernel(), kernel.OwnKernel()
+    for manager in (one, other):
+        manager.write_connection_file()
+    assert one.ip != other.ip and Path(one.ip).is_absolute()
+    folder = Path(one.ip).parent
+    assert folder.is_dir() and not list(tmp_path.iterdir())
+    one.sockets.cleanup()
+    assert not folder.exists()

@@ -10,12 +10,14 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.localinterfaces import localhost
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
@@ -73,8 +75,17 @@ class OwnKernel(AsyncKernelManager):
 
     @default("transport")
     def _transport(self):
-        # Files instead of TCP ports: two stages at a time can't meet, and nobody else on the machine can connect.
+        # Files instead of TCP ports: nobody else on the machine can connect.
         return "ipc" if os.name == "posix" else "tcp"
+
+    @default("ip")
+    def _own_ip(self):
+        # What the names of these files begin with. Left alone it is the same for all kernels of a working directory, and two
+        # stages that start in the same moment would share them.
+        if self.transport != "ipc":
+            return localhost()
+        self.sockets = tempfile.TemporaryDirectory(prefix="ace-kernel-")  # goes with this object
+        return str(Path(self.sockets.name) / "socket")
 
     @property
     def kernel_spec(self):
