@@ -115,6 +115,8 @@ def play_official(environment, episodes=30, output='results'):
     name = params.environment(environment).grid2op
     if re.search('_202[1-9]', name):
         raise ConfigError(f'params.yaml: {environment}: {name} is of a later competition, which was scored otherwise')
+    if params.environment(environment).opponent:
+        raise ConfigError(f'params.yaml: {environment}: its opponent would attack the fixed points otherwise than the agents')
     idle, learned = variants_of(params)
     tasks = [(variant, 0, None) for variant in (*FIXED, *idle)]
     for variant in learned:

@@ -3,11 +3,13 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.localinterfaces import localhost
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 PACKAGE_HOME = Path(__file__).resolve().parents[2]
@@ -32,6 +34,13 @@ class OwnKernel(AsyncKernelManager):
     @default('transport')
     def _transport(self):
         return 'ipc' if os.name == 'posix' else 'tcp'
+
+    @default('ip')
+    def _own_ip(self):
+        if self.transport != 'ipc':
+            return localhost()
+        self.sockets = tempfile.TemporaryDirectory(prefix='ace-kernel-')
+        return str(Path(self.sockets.name) / 'socket')
 
     @property
     def kernel_spec(self):

@@ -25,7 +25,8 @@ class Estimate:
 
     def __init__(self, params, folders, benchmarks):
         self.params, self.figures, self.step_ms = (params, {}, [])
-        self.runs = defaultdict(list)
+        self.measured = {}
+        self.environment = None
         for folder in folders:
             found = defaultdict(list)
             for path in sorted(folder.glob('provenance/*/*/seed=*.json')):
@@ -34,9 +35,9 @@ class Estimate:
                 if manifest.is_file():
                     run = {**json.loads(manifest.read_text()), **json.loads(path.read_text())}
                     run['place'] = f'{folder.name}/provenance/{place.parent.as_posix()}'
-                    found[place.parts[1]].append(run)
-            for variant, runs in found.items():
-                self.runs[variant] = self.runs[variant] or runs
+                    found[place.parts[:2]].append(run)
+            for place, runs in found.items():
+                self.measured.setdefault(place, runs)
         self.speed = {}
         if benchmarks.is_file():
             with benchmarks.open() as lines:
@@ -44,44 +45,42 @@ class Estimate:
 
     @property
     def is_possible(self):
-        return bool(self.runs['sac'] and self.runs['ace'])
+        return bool(self.runs('sac') and self.runs('ace'))
+
+    def runs(self, variant):
+        places = sorted((place for place in self.measured if place[1] == variant))
+        own = (self.environment, variant)
+        return self.measured[own if own in places else places[0]] if places else []
 
     def like(self, cell):
-        if self.runs[cell.variant]:
+        if self.runs(cell.variant):
             return cell.variant
         if cell.settings.method != 'sac':
-            return 'reconnect' if self.runs['reconnect'] else 'ace'
+            return 'reconnect' if self.runs('reconnect') else 'ace'
         return 'ace' if cell.settings.refine.enabled else 'sac'
 
     def of(self, cell):
+        self.environment = cell.environment
         calls, rounds, calls_each = (*self._calls(cell), 0.0)
         if calls:
             calls_each = self._call_s(cell.settings.llm)
         return Spent(learn_s=self._learn_s(cell) if cell.decisions else 0.0, calls_s=calls * calls_each, lora_s=rounds * self._lora_s(cell.settings.llm) if rounds else 0.0, test_s=0.0 if cell.stage == 'diagnosis' else self._test_s(cell), calls=calls, rounds=rounds)
 
     def _mean(self, variant, above, below):
-        runs = self.runs[variant]
+        runs = self.runs(variant)
         return sum(map(above, runs)) / max(sum(map(below, runs)), 1e-09)
 
     def _from(self, variant):
-        return f"{self.runs[variant][0]['place']}, {len(self.runs[variant])} seeds"
+        return f"{self.runs(variant)[0]['place']}, {len(self.runs(variant))} seeds"
 
     def _learn_s(self, cell):
         variant = self.like(cell)
         each = self._mean(variant, lambda r: sum((r['wall_s'][k] * s for k, s in (('train', 1), ('llm', -1), ('finetune', -1)))), lambda r: r['decisions'])
         self.figures[f'{1000.0 * each:.0f} ms a decision of {variant} (with updates, validations)'] = self._from(variant)
-        if self.params.environment(cell.environment).opponent and {'env_loop', 'env_loop_grid2op'} <= set(self.speed):
-            budget = [run['budget'] for run in self.runs[variant]]
-            steps = sum((b['train']['env_steps'] + b['validation']['env_steps'] for b in budget))
-            steps /= sum((run['decisions'] for run in self.runs[variant]))
-            slow, fast = (self.speed['env_loop_grid2op'], self.speed['env_loop'])
-            each += steps * (1 / slow - 1 / fast)
-            text = f'with an opponent: {slow:,.0f} steps/s on Grid2Op in place of {fast:,.0f}'
-            self.figures[text] = 'results/benchmarks.csv, env_loop_grid2op and env_loop'
         return each * cell.decisions
 
     def _calls(self, cell):
-        s, ace = (cell.settings, self.runs['ace'])
+        s, ace = (cell.settings, self.runs('ace'))
         if not s.uses_llm:
             return (0, 0)
         if s.method == 'llm_only':
@@ -112,7 +111,7 @@ class Estimate:
         return self.params.scenarios.test * self.params.environment(cell.environment).horizon
 
     def _calls_in_test(self, cell):
-        if not self.runs['llm_only']:
+        if not self.runs('llm_only'):
             return 0
         each = self._mean('llm_only', lambda r: r['budget']['test']['llm_calls'], lambda r: r['budget']['test']['env_steps'])
         self.figures[f'{1000.0 * each:.0f} calls in 1,000 test steps of llm_only'] = self._from('llm_only')
@@ -126,7 +125,7 @@ class Estimate:
 
     def _same(self, llm):
         named = llm.client in ('server', 'checkpoint')
-        runs = [run for runs in self.runs.values() for run in runs]
+        runs = [run for runs in self.measured.values() for run in runs]
         return [run for run in runs if run['settings']['llm']['client'] == llm.client and run['wall_s']['llm'] > 0 and (not named or run['settings']['llm']['model'] == llm.model)]
 
     def _call_s(self, llm):
@@ -179,7 +178,7 @@ def lines(params, cells, jobs, beside_s, workspace, home):
         yield ('  ' + ', '.join(parts).replace('x, ', 'x '))
     yield f'  {span(models_s):>10s}  language_model, {len(params.grid.environments)} environments'
     yield f'  {span(beside_s):>10s}  tables, figures and the rest'
-    makers = sorted({run['cpu'] for runs in estimate.runs.values() for run in runs})
+    makers = sorted({run['cpu'] for runs in estimate.measured.values() for run in runs})
     yield f"rests on (measured on {', '.join(makers)}):"
     low, high = (min(estimate.step_ms), max(estimate.step_ms))
     yield f'  {low:.1f} to {high:.1f} ms a test step, by method: wall_s.evaluate in provenance/'

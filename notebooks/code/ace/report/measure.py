@@ -27,8 +27,9 @@ def by_range(values, low, high):
 def difference(runs, better, worse, metric, size, envs=None):
     envs = _need(runs, [better, worse], envs)
     estimate = stats.paired_difference(*_scores(runs, envs, [better, worse], metric))
-    verdict = by_sign_and_size(estimate, size)
-    return _measured(runs, envs, [better, worse], metric, estimate, verdict, _budgets(runs, envs, [better, worse]))
+    each = {env: stats.paired_difference(*_scores(runs, [env], [better, worse], metric)) for env in envs}
+    note = _by_environment(each, size) + _budgets(runs, envs, [better, worse])
+    return _measured(runs, envs, [better, worse], metric, estimate, by_sign_and_size(estimate, size), note)
 
 def best_gain(runs, better, worse, metric, size):
     envs = _need(runs, [better, worse])
@@ -40,7 +41,8 @@ def best_gain(runs, better, worse, metric, size):
     if not gains:
         raise NotTested(f'{metric} of {worse} is not positive throughout, so a gain in percent has no meaning')
     env = max(gains, key=lambda name: gains[name].value)
-    note = f'largest of {len(gains)} environments: {env}; {_budgets(runs, [env], [better, worse])}'
+    note = f'largest of {len(gains)} environments: {env}; {_by_environment(gains, size)}'
+    note += _budgets(runs, [env], [better, worse])
     return _measured(runs, [env], [better, worse], metric, gains[env], by_sign_and_size(gains[env], size), note)
 
 def ratio(runs, above, below, metric, size, envs=None):
@@ -130,10 +132,10 @@ def test_seconds_ratio(runs, slow, fast, size):
         note += f"; {', '.join(alone)} was timed once, so its own noise is not in the interval"
     return _measured(runs, envs, [slow, fast], None, estimate, verdict, note)
 
-def seconds_per_call(runs, variant, low, high, ours='ace'):
-    if variant not in runs.variants:
-        raise NotTested(f'{_absent(variant)}; {_told_per_call(runs, ours)}')
+def seconds_per_call(runs, variant, model, low, high):
     envs = _need(runs, [variant])
+    if not all((model.lower() in _model(run).lower() for env in envs for run in runs.of(env, variant))):
+        raise NotTested(f'{variant} was run without a {model} model; {_told_per_call(runs, variant)}')
     values = [_per_call(runs, env, variant) for env in envs]
     estimate = stats.estimate([[scores] for scores in values], lambda means: means[..., 0])
     verdict = by_range([scores.mean() for scores in values], low, high)
@@ -145,6 +147,9 @@ def _told_per_call(runs, variant):
     except NotTested as reason:
         return str(reason)
     return f"seconds a call in {variant}: {', '.join((f'{env} {value:.3g}' for env, value in values.items()))}"
+
+def _model(run):
+    return run.manifest.get('settings', {}).get('llm', {}).get('model', '')
 
 def _seconds(runs, env, variant, key):
     try:
@@ -196,6 +201,10 @@ def _budgets(runs, envs, variants):
             calls, asked = (runs.spent(env, variant, what) for what in ('simulator_calls', 'llm_calls'))
             said.append(f'{variant} {steps:,.0f} environment steps, {calls:,.0f} simulator calls, {asked:,.0f} LLM calls')
     return f"a run used, corpus included: {', '.join(said)}"
+
+def _by_environment(estimates, size):
+    said = [f'{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size)}' for env, e in estimates.items()]
+    return f"by environment: {', '.join(said)}; " if len(said) > 1 else ''
 
 def _adjustments(runs, envs, variants):
     means = (np.mean([run.manifest.get('shaped', 0) for env in envs for run in runs.of(env, v)]) for v in variants)

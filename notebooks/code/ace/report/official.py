@@ -7,27 +7,28 @@ from ace.report.runs import ReportError, declared, seeds_of
 from ace.report.typeset import with_interval, write_table
 REFERENCES = ['reconnect', 'sac']
 FIXED = {'grid2op_do_nothing': "Grid2Op's do nothing: the point 0", 'grid2op_unprotected': "Grid2Op's reconnection, unprotected: the point 80"}
+LEFT_OUT = ['llm_only']
 COLUMNS = ['env', 'variant', 'score', 'std', 'ci_low', 'ci_high', 'survival', 'completed']
 COLUMNS += [f'minus_{b}{end}' for b in REFERENCES for end in ('', '_low', '_high')]
 COLUMNS += ['n_seeds', 'n_episodes', 'scale']
 HEAD = ['Grid', 'Method', 'Score', '[95 %]', 'Survival, %', 'Completed, %', 'minus reconnect [95 %]', 'minus SAC [95 %]']
 HEAD += ['Seeds x episodes']
-NOTE = "Mean score of Grid2Op's ScoreL2RPN2020 over test scenarios on Grid2Op itself: 0 is its do-nothing agent, 80 a scenario played to its end with overload protection off, -100 a grid lost at once; the points above 80 are for smaller losses than that. ± is the standard deviation of the seeds' means; intervals: 95 % bootstrap of the mean over seeds and scenarios. Completed: scenarios that were played to their end. The scorer is the competitions', the scenarios and thermal limits are ours: these numbers are not to be put beside a leaderboard's. Where doing nothing ends a scenario well or late, little is left to gain and much to lose: a grid that is lost early may then cost more than all that was won elsewhere."
+NOTE = "Mean score of Grid2Op's ScoreL2RPN2020 over test scenarios on Grid2Op itself: 0 is its do-nothing agent, 80 a scenario played to its end with overload protection off, -100 a grid lost at once; the points above 80 are for smaller losses than that. ± is the standard deviation of the seeds' means; intervals: 95 % bootstrap of the mean over seeds and scenarios. Completed: scenarios that were played to their end. The language model alone is not played again. The scorer is the competitions', the scenarios and thermal limits are ours: these numbers are not to be put beside a leaderboard's. Where doing nothing ends a scenario well or late, little is left to gain and much to lose: a grid that is lost early may then cost more than all that was won elsewhere."
 
 def read_scores(params, results, env):
-    path, remedy = (Path(results) / 'official_score' / f'{env}.csv', f'run `dvc repro official_score@{env}`')
+    path, remedy = (Path(results) / 'official_score' / f'{env}.csv', 'run `dvc repro official_score`')
     if not path.is_file():
         raise ReportError(f'no results/official_score/{env}.csv: {remedy}')
     table = pd.read_csv(path)
-    for variant in [*FIXED, *params.grid.baselines, *params.grid.variants]:
+    methods = [variant for variant in declared(params) if variant not in LEFT_OUT]
+    for variant in [*FIXED, *methods]:
         seeds = sorted(set(table.loc[table['variant'] == variant, 'seed']))
         if seeds != sorted(seeds_of(params, variant)):
             raise ReportError(f'results/official_score/{env}.csv has not the declared seeds of {variant}: {remedy}')
-    return table[table['variant'].isin([*FIXED, *declared(params)])]
+    return table[table['variant'].isin([*FIXED, *methods])]
 
 def write_scores(params, results):
-    rows = [row for env in params.grid.environments for row in _of_environment(params, results, env)]
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame(_of_environment(params, results, params.grid.ablations.environment), columns=COLUMNS)
     cells = [_cells(row) for row in table.itertuples()]
     write_table(results, 'official_score', table, HEAD, cells, f'Official L2RPN score, scale {params.scale}', NOTE)
     return table
