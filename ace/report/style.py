@@ -1,8 +1,8 @@
 """One look for all figures, and files whose bytes depend on nothing but what is drawn.
 
-Methods differ in colour (Okabe and Ito's palette, told apart by the colour-blind), in line style and in marker, and the
-colours in lightness, so that a grey print can be read too. No backend is chosen here: figures are plain
-`matplotlib.figure.Figure` objects, which need none, and a notebook shows the file that was written.
+Methods differ in colour (palettes of Okabe and Ito and of Paul Tol, told apart by the colour-blind), in line style and
+in marker, and the colours in lightness, so that a grey print can be read too. No backend is chosen here: figures are
+plain `matplotlib.figure.Figure` objects, which need none, and a notebook shows the file that was written.
 """
 
 from contextlib import contextmanager
@@ -19,6 +19,13 @@ LINES = {
     "ace": ("#0072b2", "-", "o"),
     "ace_no_actor": ("#56b4e9", "-.", "^"),
     "ace_no_critic": ("#009e73", ":", "D"),
+    "dc_argmin": ("#cc79a7", "-", "v"),
+    "llm_only": ("#e69f00", "--", "P"),
+    "ace_literal": ("#5b3a8e", "-.", "<"),
+    "expert_sac": ("#7a4a12", ":", ">"),
+    "random_refine": ("#999933", (0, (3, 1, 1, 1)), "d"),
+    "frequency_refine": ("#882255", (0, (4, 1)), "h"),
+    "llm4teach": ("#44aa99", (0, (2, 1)), "8"),
 }
 MORE_LINES = [("#cc79a7", "-", "v"), ("#e69f00", "--", "P"), ("#5b3a8e", "-.", "<"), ("#7a4a12", ":", ">")]
 
