@@ -251,7 +251,8 @@ def test_runs_and_seconds_are_those_of_the_provenance(params, folder):
     walls = [
         json.loads(path.read_text())["wall_s"]
         for variant in ("ace", "ace_no_actor", "ace_no_critic", "sac")
-        for path in (folder / "results/provenance/wcci2020" / variant).glob("*.json")
+        for env in params.grid.environments
+        for path in (folder / "results/provenance" / env / variant).glob("*.json")
     ]
     row = made.loc["results/tables/ablation_roles.csv"]
     assert (row["runs"], row["seconds"]) == (len(walls), round(sum(wall["train"] + wall["evaluate"] for wall in walls)))

@@ -43,14 +43,14 @@ def test_every_survival_in_the_main_table_is_the_mean_of_its_run_files(params):
 
 def test_all_methods_played_the_same_test_episodes(committed):
     for env in committed.environments:
-        of_env = [run for variant in committed.variants for run in committed.of(env, variant)]
+        of_env = [run for variant in committed.methods_of(env) for run in committed.of(env, variant)]
         assert len({run.manifest["test_hash"] for run in of_env}) == 1
         assert len({tuple(run.episodes["scenario"]) for run in of_env}) == 1
 
 
 def test_runs_are_of_the_parameters_as_they_stand(params, committed):
     for env in committed.environments:
-        for variant in committed.variants:
+        for variant in committed.methods_of(env):
             for run in committed.of(env, variant):
                 assert run.manifest["settings"] == json.loads(params.settings(variant).model_dump_json())
                 assert run.manifest["environment"] == json.loads(params.environment(env).model_dump_json())
@@ -58,7 +58,7 @@ def test_runs_are_of_the_parameters_as_they_stand(params, committed):
 
 def test_deployed_policies_asked_nobody(committed):
     for env in committed.environments:
-        for variant in committed.variants:
+        for variant in committed.methods_of(env):
             for run in committed.of(env, variant):
                 if run.training is not None:
                     test = run.manifest["budget"]["test"]
