@@ -108,7 +108,8 @@ def test_the_papers_profile_says_what_the_paper_says():
 
 def test_make_paper_runs_it_or_only_looks():
     def recipe(*more):
-        shown = subprocess.run(["make", "-n", "--no-print-directory", "paper", *more], cwd=ROOT, capture_output=True, text=True, check=True)
+        command = ["make", "-n", "--no-print-directory", "paper", *more]
+        shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return shown.stdout.split("ace.pipeline.workspace ")[1].split()
 
     assert recipe() == ["paper"] and recipe("DRY=1") == ["paper", "--dry-run"]
