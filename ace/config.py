@@ -5,6 +5,7 @@ from `base`; `Params.settings(name)` merges and validates it. Whatever is wrong 
 names the key, what was given and what is allowed.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -22,7 +23,7 @@ Whole = Annotated[int, Field(ge=1)]
 
 
 class Days(Model):
-    """Source days of the packaged chronics, numbered over all of them; disjoint between the splits."""
+    """Source days of the packaged chronics, numbered over all of them; disjoint, or [0] thrice where one day is packaged."""
 
     train: list[Count]
     validation: list[Count]
@@ -30,9 +31,10 @@ class Days(Model):
 
     @model_validator(mode="after")
     def disjoint(self):
+        only_day = self.train == self.validation == self.test == [0]
         for a, b in (("train", "validation"), ("train", "test"), ("validation", "test")):
             both = set(getattr(self, a)) & set(getattr(self, b))
-            if both:
+            if both and not only_day:
                 raise ValueError(f"days {sorted(both)} are in {a} and in {b}; a source day belongs to one split")
         return self
 
@@ -332,8 +334,6 @@ def load(path=None):
 
 def digest(model):
     """Short hash of settings, so that a checkpoint of other settings is never continued."""
-    import hashlib
-
     return hashlib.sha256(json.dumps(model.model_dump(), sort_keys=True).encode()).hexdigest()[:16]
 
 

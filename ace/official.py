@@ -21,23 +21,18 @@ import inspect
 import re
 import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 from grid2op.Agent import DoNothingAgent, RecoPowerlineAgent
 from grid2op.dtypes import dt_float
 from grid2op.Reward import L2RPNSandBoxScore
 from grid2op.utils import EpisodeStatistics, ScoreL2RPN2020
-from tqdm import tqdm
 
 from ace import baselines, config, evaluate
 from ace.config import ConfigError
 from ace.grid.environment import Operator, World
-from ace.grid.whatif import WhatIf
-from ace.llm.team import read_card
-from ace.rl.policy import load_policy
+from ace.replay import agent_of, play_tasks, tasks_of, world_of, write_rows
 
 LEFT_OUT = ("llm_only",)
 """Its language model would be asked again at every decision of the test, for minutes."""
@@ -168,26 +163,17 @@ def play_official(environment, episodes=30, output="results"):
 
     Raises ConfigError or FileNotFoundError, one line each.
     """
-    params, root = config.load(), config.root()
+    params = config.load()
     name = params.environment(environment).grid2op
     if re.search(r"_202[1-9]", name):
         raise ConfigError(f"params.yaml: {environment}: {name} is of a later competition, which was scored otherwise")
     if params.environment(environment).opponent:
         raise ConfigError(f"params.yaml: {environment}: its opponent would attack the fixed points otherwise than the agents")
     idle, learned = variants_of(params)
-    tasks = [(variant, 0, None) for variant in (*FIXED, *idle)]
-    for variant in learned:
-        folder = Path("results/runs") / environment / variant
-        tasks += [(variant, seed, str(folder / f"seed={seed}" / "policy.safetensors")) for seed in params.seeds]
-    for _, _, policy in tasks:
-        if policy and not (root / policy).is_file():
-            raise FileNotFoundError(f"no {policy}: its run is missing, see `dvc status`")
-    world = _world(environment)
+    tasks = tasks_of(params, environment, [*FIXED, *idle], learned)
+    world = world_of(environment)
     episodes = min(episodes, len(world.sets["test"]))
-    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as="generator")
-    work = parallel(joblib.delayed(_play)(environment, episodes, *task) for task in tasks)
-    with tqdm(work, total=len(tasks), desc=f"{environment}, official score", unit="run") as bar:
-        played = list(bar)
+    played = play_tasks(functools.partial(_play, environment, episodes), tasks, f"{environment}, official score")
     scorers = [Score(world.env, *points) for points in zip(*played[: len(FIXED)], strict=True)]
     rows = []
     for (variant, seed, _), run in zip(tasks, played, strict=True):
@@ -196,40 +182,20 @@ def play_official(environment, episodes=30, output="results"):
             row = [environment, variant, seed, episode, horizon, steps, steps / horizon]
             rows.append([*row, result.operating_cost, scorer(result)])
     table = pd.DataFrame(rows, columns=COLUMNS)
-    path = root / output / "official_score" / f"{environment}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    write_rows(table, output, "official_score", environment)
     return table
-
-
-@functools.lru_cache(maxsize=1)
-def _world(environment):
-    """Made once a process: it takes seconds."""
-    params = config.load()
-    return World(params.environment(environment), params.scenarios, params.base.operator)
 
 
 def _play(environment, episodes, variant, seed, policy):
     """All test episodes of one run, or of a fixed point: list of Played."""
-    base, result = _world(environment), []
+    base, result = world_of(environment), []
     if variant in FIXED:
         world, agent = fixed_point(base, variant), baselines.DoNothing()
     else:
         settings = config.load().settings(variant)
-        world, agent = ScoredWorld(base, Operator(settings.operator)), _agent(settings, base, environment, policy)
+        world, agent = ScoredWorld(base, Operator(settings.operator)), agent_of(settings, environment, base, policy)
     for episode in range(episodes):
         list(evaluate.play(world, agent, "test", [episode]))
         played = world.played()
         result.append(played if variant in FIXED else replace(played, load_p=None, gen_p=None))
     return result
-
-
-def _agent(settings, world, environment, policy):
-    if policy:
-        return evaluate.Policy(load_policy(config.root() / policy, world.catalogue))
-    if settings.method == "greedy":
-        return baselines.Greedy(WhatIf(world), settings.greedy.shortlist)
-    if settings.method == "dc_argmin":
-        actions = read_card(settings.llm, environment, config.root())["actions"]
-        return baselines.DcArgmin(WhatIf(world), world.catalogue, actions)
-    return baselines.DoNothing()

@@ -6,18 +6,14 @@ alone, before any policy is played. What is reported is played on Grid2Op itself
 """
 
 import functools
-from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 from grid2op.Exceptions import Grid2OpException
-from tqdm import tqdm
 
-from ace import baselines, config, evaluate
+from ace import config, evaluate
 from ace.grid.environment import Operator, World
-from ace.grid.whatif import WhatIf
-from ace.rl.policy import load_policy
+from ace.replay import agent_of, play_tasks, tasks_of, world_of, write_rows
 
 LEARNED = ["sac", "ace", "ace_no_critic", "expert_sac", "random_refine", "frequency_refine"]
 """Variants that are played where they are declared; beside them those named ace_half_* and ace_query_*."""
@@ -121,41 +117,22 @@ def play_outages(environment, outages=3, episodes=15, output="results"):
     All methods play the same pairs of line and scenario. The same scenarios with all lines in service are in episodes.csv
     of each run. Raises ConfigError or FileNotFoundError, one line each.
     """
-    params, root = config.load(), config.root()
-    idle, learned = variants_of(params, environment)
-    world = _world(environment)
-    tasks = [(variant, 0, None) for variant in idle]
-    for variant in learned:
-        seeds = params.seeds if variant in params.grid.variants else params.grid.ablations.seeds
-        folder = Path("results/runs") / environment / variant
-        tasks += [(variant, seed, str(folder / f"seed={seed}" / "policy.safetensors")) for seed in seeds]
-    for _, _, policy in tasks:
-        if policy and not (root / policy).is_file():
-            raise FileNotFoundError(f"no {policy}: its run is missing, see `dvc status`")
-    lines, episodes = choose_lines(world, outages), min(episodes, len(world.sets["test"]))
-    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as="generator")
-    work = parallel(joblib.delayed(_play)(environment, lines, episodes, *task) for task in tasks)
-    names = [world.env.name_line[line] for line in lines]
-    with tqdm(work, total=len(tasks), desc=f"{environment}, without line {' or '.join(names)}", unit="run") as bar:
-        rows = [row for played in bar for row in played]
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    path = root / output / "outages" / f"{environment}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
-    return table
-
-
-@functools.lru_cache(maxsize=1)
-def _world(environment):
-    """Made once a process: it takes seconds."""
     params = config.load()
-    return World(params.environment(environment), params.scenarios, params.base.operator)
+    tasks = tasks_of(params, environment, *variants_of(params, environment))
+    world = world_of(environment)
+    lines, episodes = choose_lines(world, outages), min(episodes, len(world.sets["test"]))
+    names = [world.env.name_line[line] for line in lines]
+    what = f"{environment}, without line {' or '.join(names)}"
+    played = play_tasks(functools.partial(_play, environment, lines, episodes), tasks, what)
+    table = pd.DataFrame([row for rows in played for row in rows], columns=COLUMNS)
+    write_rows(table, output, "outages", environment)
+    return table
 
 
 def _play(environment, lines, episodes, variant, seed, policy):
     """All episodes of one run: list of dicts with COLUMNS."""
-    settings, world = config.load().settings(variant), _world(environment)
-    agent = _agent(settings, world, policy)
+    settings, world = config.load().settings(variant), world_of(environment)
+    agent = agent_of(settings, environment, world, policy)
     rows = []
     for episode in range(episodes):
         line = lines[episode % len(lines)]
@@ -163,11 +140,3 @@ def _play(environment, lines, episodes, variant, seed, policy):
         identity = {"env": environment, "variant": variant, "seed": seed, "outage": episode % len(lines)}
         rows.append({**identity, "line": world.env.name_line[line], "episode": episode, **result.row()})
     return rows
-
-
-def _agent(settings, world, policy):
-    if policy:
-        return evaluate.Policy(load_policy(config.root() / policy, world.catalogue))
-    if settings.method == "greedy":
-        return baselines.Greedy(WhatIf(world), settings.greedy.shortlist)
-    return baselines.DoNothing()

@@ -36,9 +36,13 @@ def altered(tmp_path, change):
         (lambda p: p["base"]["sac"].pop("gamma"), ["base.sac.gamma", "missing"]),
         (lambda p: p["variants"]["ace"].update(refine={"treshold": 0}), ["variants.ace.refine.treshold", "threshold"]),
         (lambda p: p["variants"]["sac"].update(method="ppo"), ["variants.sac.method = 'ppo'", "'sac'"]),
-        (lambda p: p["grid"]["environments"].append("wcci2021"), ["'wcci2021'", "did you mean 'wcci2020'"]),
+        (lambda p: p["grid"]["environments"].append("wci2020"), ["'wci2020'", "did you mean 'wcci2020'"]),
         (lambda p: p["grid"]["variants"].append("ace_no_actr"), ["'ace_no_actr'", "ace_no_actor"]),
         (lambda p: p["environments"]["wcci2020"]["days"].update(test=[0]), ["days", "[0]", "train", "test"]),
+        (
+            lambda p: p["environments"]["wcci2020"].update(days={"train": [1], "validation": [1], "test": [1]}),
+            ["days", "[1]", "one split"],
+        ),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
     ],
 )

@@ -1,10 +1,13 @@
 """Scenarios, operator reflexes and decision steps, on the real grid."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from ace import config
 from ace.grid.environment import GridState, Operator, World, step_reward
+from ace.grid.scenarios import SPLITS, ScenarioSet
 
 PARAMS = config.load()
 
@@ -29,6 +32,16 @@ def test_splits_share_no_source_day(world):
         and not days["validation"] & days["test"]
     )
     assert all(days.values())
+
+
+def test_splits_share_a_day_where_there_is_one_only(world):
+    days = PARAMS.environment("wcci2022").days
+    with pytest.raises(ValueError, match="one day is packaged; here are 9"):
+        ScenarioSet(world.source, world.spec.model_copy(update={"days": days}), PARAMS.scenarios, "train")
+    one_day = dataclasses.replace(world.source, chronic=world.source.chronic[:1])
+    sets = [ScenarioSet(one_day, world.spec.model_copy(update={"days": days}), PARAMS.scenarios, s) for s in SPLITS]
+    assert {day for scenarios in sets for i in range(3) for day in scenarios[i].days} == {0}
+    assert len({scenarios[0].load_p.tobytes() for scenarios in sets}) == 3, "the noise differs"
 
 
 def test_a_scenario_is_the_same_every_time_and_unlike_the_others(world):

@@ -13,7 +13,7 @@ from grid2op.Agent import DoNothingAgent, RecoPowerlineAgent
 from grid2op.utils import ScoreL2RPN2020
 from lightsim2grid import LightSimBackend
 
-from ace import baselines, evaluate, official
+from ace import baselines, evaluate, official, replay
 from ace.checked import ConfigError
 from ace.grid.environment import GridState, Operator, World
 from ace.grid.whatif import WhatIf
@@ -226,9 +226,9 @@ def project(workspace, small_world, params, monkeypatch):
     policy.save(run / "policy.safetensors")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")
-    official._world.cache_clear()
+    replay.world_of.cache_clear()
     yield folder
-    official._world.cache_clear()
+    replay.world_of.cache_clear()
 
 
 def test_rows_of_all_runs(project, capsys):

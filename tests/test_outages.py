@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ace import baselines, config, evaluate, outages
+from ace import baselines, config, evaluate, outages, replay
 from ace.grid.environment import World
 from ace.llm.adaptation import ShiftedWorld
 from ace.outages import OutageWorld, choose_lines
@@ -149,9 +149,9 @@ def project(workspace, small_world, params, monkeypatch):
         policy.save(run / "policy.safetensors")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")
-    outages._world.cache_clear()
+    replay.world_of.cache_clear()
     yield folder
-    outages._world.cache_clear()
+    replay.world_of.cache_clear()
 
 
 def test_only_what_is_declared_and_asked_about_is_played(project):

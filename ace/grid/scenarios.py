@@ -2,7 +2,8 @@
 
 The packaged data are one to three chronics per grid, which is no honest split. So scenarios are resampled: whole days
 drawn (with replacement) from the source days of the split, joined with an hour of cross-fade at midnight, loads and
-renewables disturbed by slow noise, dispatchable generation rebalanced. A source day belongs to one split only. Our
+renewables disturbed by slow noise, dispatchable generation rebalanced. A source day belongs to one split only, but where a grid
+is packaged with a single day: there the splits share it, and tell nothing of other days. Our
 reading: the paper does not say how its scenarios were made.
 """
 
@@ -85,6 +86,8 @@ class ScenarioSet:
             raise ValueError(
                 f"split {split!r} wants days {self.days.tolist()}, the chronics have 0 to {len(source.chronic) - 1}"
             )
+        if environment.days.train == environment.days.test and len(source.chronic) > 1:
+            raise ValueError(f"all splits name day 0, as where one day is packaged; here are {len(source.chronic)}")
 
     def __len__(self):
         return self.n

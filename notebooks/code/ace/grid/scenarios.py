@@ -58,6 +58,8 @@ class ScenarioSet:
         self.days = np.array(getattr(environment.days, split))
         if not len(self.days) or self.days.max() >= len(source.chronic):
             raise ValueError(f'split {split!r} wants days {self.days.tolist()}, the chronics have 0 to {len(source.chronic) - 1}')
+        if environment.days.train == environment.days.test and len(source.chronic) > 1:
+            raise ValueError(f'all splits name day 0, as where one day is packaged; here are {len(source.chronic)}')
 
     def __len__(self):
         return self.n
