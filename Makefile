@@ -81,7 +81,7 @@ lint: setup ## ruff over code, tests and notebooks
 	ruff check $(wildcard ace tests notebooks benchmarks)
 
 lab: setup ## open the notebooks in JupyterLab
-	jupyter lab --notebook-dir .
+	jupyter lab --notebook-dir . $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: setup ## measure the speed of the parts
 	python -m benchmarks.run

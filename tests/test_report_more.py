@@ -244,16 +244,15 @@ def card_of_case14():
     return {"grid2op": "g", **sizes, "actions_by_substation": [1, 7, 2], **rest, "splits": splits}
 
 
-def test_environments(small_params, card_of_case14, tmp_path, monkeypatch):
-    monkeypatch.setattr(environments, "UNDECLARED", {"nowhere": "no_such_grid", "five": "rte_case5_example"})
+def test_environments(small_params, card_of_case14, tmp_path):
     results = tmp_path / "results"
     for variant in small_params.grid.baselines:
         write_run(results, "case14", variant, 0, trained=False)
     (results / "scenarios").mkdir()
     (results / "scenarios/case14.json").write_text(json.dumps(card_of_case14))
     table = environments.write_environments(small_params, results)
-    assert list(table["env"]) == ["case14", "again", "five"]
-    ours, again, five = (row(table, env=env) for env in table["env"])
+    assert list(table["env"]) == ["case14", "again"]
+    ours, again = (row(table, env=env) for env in table["env"])
     assert (ours["actions"], ours["hub"], ours["hub_share"], ours["days_train"]) == (10, 1, 0.7, "0 4")
     assert (ours["load_mean_mw_test"], ours["scenarios_validation"]) == (1234.5, 7)
     survival = [ours[f"survival_{variant}"] for variant in ("do_nothing", "reconnect", "greedy")]
@@ -262,14 +261,13 @@ def test_environments(small_params, card_of_case14, tmp_path, monkeypatch):
     assert again["scenarios_train"] == small_params.scenarios.train  # though fewer were made
     assert again["load_mean_mw_train"] < again["load_max_mw_train"]
     assert again["survival_reconnect"] is None and not again["run_here"]
-    assert (five["substations"], five["horizon"], five["load_mean_mw_test"]) == (5, None, None)
     text = (results / "tables/environments.md").read_text()
     assert (
         "| case14 | g | 14 | 20 | 11 | 6 | 10 | 1: 70.0 % | 0.7 | 96 | no | 0 4 / 0 4 / 0 4 | 1,234 (2,000) |" in text
     )
     drawn = pd.read_csv(results / "figures/environments.csv")
     catalogue = drawn[drawn["what"] == "actions"]
-    assert catalogue.groupby("env")["value"].sum().to_dict() == {"again": 178, "case14": 10, "five": five["actions"]}
+    assert catalogue.groupby("env")["value"].sum().to_dict() == {"again": 178, "case14": 10}
     loading = drawn[drawn["what"] == "loading_percent"]
     assert len(loading) == 20 and loading["value"].max() > 100  # drawn at a moment of danger
     before = {path: path.read_bytes() for kind in ("tables", "figures") for path in sorted((results / kind).iterdir())}

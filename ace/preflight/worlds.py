@@ -25,7 +25,7 @@ def findings(params):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             yield fail(what, f"{reason}; is grid2op installed whole?")
             continue
-        counts = ", ".join(f"{len(s)} {split} from {len(s.days)} days" for split, s in world.sets.items())
+        counts = ", ".join(f"{len(s)} {split} from {len(s.days)} day{'s'[: len(s.days) > 1]}" for split, s in world.sets.items())
         size = f"{world.env.n_sub} substations, {world.catalogue.n:,} actions"
         yield ok(what, f"{size}; scenarios of {world.spec.horizon} steps: {counts}")
     if params.scale == "paper":

@@ -1,23 +1,18 @@
 """The environments: what each grid is made of, how its catalogue lies, how hard its scenarios are, and a drawn grid.
 
 Sizes and scenario statistics of the declared grids are those of results/scenarios/<env>.json; grids that are in
-params.yaml and not in the declared grid are measured anew, in the same way. Of a grid of the paper that params.yaml does
-not name, which is WCCI 2022, only the grid itself is read: there are no scenarios to speak of.
+params.yaml and not in the declared grid are measured anew, in the same way.
 """
 
 import json
-import warnings
 from pathlib import Path
 
-import grid2op
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from grid2op.PlotGrid import PlotMatplot
-from lightsim2grid import LightSimBackend
 from matplotlib.figure import Figure
 
-from ace.grid.actions import Catalogue
 from ace.grid.card import environment_card
 from ace.grid.environment import World
 from ace.grid.scenarios import SPLITS
@@ -25,7 +20,6 @@ from ace.report.runs import ReportError, declared, read
 from ace.report.style import save, theme
 from ace.report.typeset import thousands, write_csv, write_table
 
-UNDECLARED = {"wcci2022": "l2rpn_wcci_2022"}  # grids of the paper that params.yaml does not name -> Grid2Op's name
 IDLE = ["do_nothing", "reconnect", "greedy"]
 SAMPLED = 20  # scenarios of a split that `environment_card` takes its load statistics from
 COLUMNS = ["env", "grid2op", "substations", "lines", "loads", "generators", "actions", "hub", "hub_share"]
@@ -35,7 +29,8 @@ COLUMNS += [f"survival_{variant}" for variant in IDLE] + ["run_here", "scale"]
 NOTE = (
     "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: "
     "the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of "
-    "training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean "
+    "training / validation / test; where one day is packaged the splits share it and differ by their noise. Load: mean "
+    "(highest) total load of the first 20 scenarios of a split, MW. Survival: mean "
     "over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; "
     "a dash where no run of this scale is declared."
 )
@@ -44,8 +39,6 @@ NOTE = (
 def write_environments(params, results):
     """Writes tables/environments.{csv,md,tex} and figures/environments.{png,svg,csv} under results. Returns the table."""
     cards = {name: card(params, results, name) for name in params.environments}
-    cards |= {name: grid_card(grid) for name, grid in UNDECLARED.items() if name not in cards}
-    cards = {name: found for name, found in cards.items() if found}
     table = pd.DataFrame([_row(params, results, *item) for item in cards.items()], columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
     cells = [_cells(row) for row in table.to_dict("records")]
@@ -70,30 +63,11 @@ def card(params, results, name):
     return found
 
 
-def grid_card(name):
-    """Sizes and catalogue of a grid that Grid2Op packages, without scenarios; None where it packages no such grid."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            env = grid2op.make(name, test=True, backend=LightSimBackend())
-        except Exception:
-            # Which error says so has changed between versions of Grid2Op.
-            return None
-        env.close()
-    catalogue = Catalogue(env)
-    by_sub = np.bincount(catalogue.sub[1:], minlength=catalogue.n_sub)
-    sizes = {"substations": catalogue.n_sub, "lines": catalogue.n_line, "loads": env.n_load, "generators": env.n_gen}
-    share = round(float(by_sub.max() / by_sub.sum()), 4)
-    return {"grid2op": name, **sizes, "actions": catalogue.n - 1, "actions_by_substation": by_sub.tolist()} | {
-        "hub_share": share,
-    }
-
-
 def _row(params, results, name, found):
     row = {column: found.get(column) for column in COLUMNS[1:13]}
     row |= {"env": name, "hub": int(np.argmax(found["actions_by_substation"])), "scale": params.scale}
     row["run_here"] = name in params.grid.environments
-    for split, about in found.get("splits", {}).items():
+    for split, about in found["splits"].items():
         row[f"days_{split}"] = " ".join(map(str, about["source_days"]))
         row[f"scenarios_{split}"] = about["scenarios"]
         row |= {f"load_{what}_mw_{split}": about["load_mw"][what] for what in ("mean", "max")}
