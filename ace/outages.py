@@ -65,13 +65,15 @@ def choose_lines(world, number):
 
     Loading: mean over the states in which an agent is asked when nothing is done in the first TRIED training scenarios.
     Survives: doing nothing, with reconnection of all other lines, lasts LASTS steps in each of them. Where fewer lines
-    than `number` last so long, those that last longest are added, of equals the most loaded.
+    than `number` last so long, those that last longest are added, of equals the most loaded. Lines that an opponent
+    attacks are left out: they are lost in training too, and some opponents rest while one of theirs is out.
     """
     tried = range(min(TRIED, len(world.sets["train"])))
     asked = [state for index in tried for state in _asked(OutageWorld(world, None), index)]
     loading = np.mean([state.rho for state in asked], axis=0)
     lasted = {}
-    for line in np.argsort(-loading, kind="stable").tolist():
+    attacked = set(world.env._opponent._lines_ids) if world.spec.opponent else set()
+    for line in [line for line in np.argsort(-loading, kind="stable").tolist() if line not in attacked]:
         lasted[line] = min(_lasts(OutageWorld(world, line), index) for index in tried)
         if sum(steps >= LASTS for steps in lasted.values()) == number:
             break

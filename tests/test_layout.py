@@ -21,6 +21,7 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"coevolve", "baselines"},
     {"evaluate"},
+    {"replay"},
     {"experiment", "deploy", "outages", "official", "judged"},
     {"preflight"},
     {"report"},

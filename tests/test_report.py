@@ -36,7 +36,8 @@ def small_grid():
         variants=["sac", "ace", "ace_no_actor", "ace_no_critic"],
         ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
     )
-    return SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid)
+    days = {env: SimpleNamespace(days=SimpleNamespace(train=[0], test=[1])) for env in ENVS}
+    return SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, days=days, environment=days.get)
 
 
 @pytest.fixture
@@ -355,7 +356,7 @@ def test_markdown_and_latex_escape():
 def write_everything(params, results):
     table, _ = tables.write_main(params, results)
     tables.write_roles(params, results)
-    figures.comparison(table, results)
+    figures.comparison(params, table, results)
     figures.learning_curves(params, results)
     claims.write(params, results)
     return {path.relative_to(results): path.read_bytes() for path in written(results)}
@@ -545,6 +546,24 @@ def test_c2_tells_each_environment(params, results):
     assert told.startswith(f"by environment: {ENVS[0]} 30 [") and f"] reproduced, {ENVS[1]} 30 [" in told
     params.grid.environments = ENVS[:1]
     assert "by environment" not in row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
+
+
+def test_a_grid_tested_on_its_training_day_is_told_and_not_counted(params, results):
+    declare(params, results, {"expert_sac": 0.5})
+    both = verdict_of("C2", params, results)
+    for seed in params.seeds:
+        for name, survived in (("ace", 8), ("expert_sac", 1)):
+            path = results / "runs" / ENVS[1] / name / f"seed={seed}" / "episodes.csv"
+            episodes = pd.read_csv(path)
+            episodes.assign(survival=survived / 8).to_csv(path, index=False)
+    params.days[ENVS[1]].days.test = [0]
+    table = claims.evaluate(runs.read(params, results))
+    c1, c2 = row(table, id="C1"), row(table, id="C2")
+    assert c2["measured"] == pytest.approx(30) and c2["n"].startswith("1 env x") and c2["verdict"] == both[0]
+    assert f"{ENVS[1]} 59 [" in c2["evidence"] and "(on its training day, not counted)" in c2["evidence"]
+    assert c1["measured"] < 100 and f"largest of 1 environments: {ENVS[0]}; by environment" in c1["evidence"]
+    params.grid.environments = ENVS[1:]
+    assert verdict_of("C1", params, results)[0] == "not tested"
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(12.8, "reproduced"), (2.0, "not reproduced")])

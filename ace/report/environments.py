@@ -64,7 +64,7 @@ def card(params, results, name):
 
 
 def _row(params, results, name, found):
-    row = {column: found.get(column) for column in COLUMNS[1:13]}
+    row = {column: found[column] for column in COLUMNS[1:13] if column != "hub"}
     row |= {"env": name, "hub": int(np.argmax(found["actions_by_substation"])), "scale": params.scale}
     row["run_here"] = name in params.grid.environments
     for split, about in found["splits"].items():
@@ -85,17 +85,16 @@ HEAD += ["Opponent", "Days", "Load, MW: train", "validation", "test", "Survival,
 def _cells(row):
     sizes = [thousands(row[name]) for name in ("substations", "lines", "loads", "generators", "actions")]
     largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
-    about = [_shown(row["thermal_factor"]), _shown(row["horizon"], thousands)]
-    about += [_shown(row["opponent"], lambda yes: "yes" if yes else "no")]
-    means, highest = ([_shown(row[f"load_{what}_mw_{split}"], thousands) for split in SPLITS] for what in ("mean", "max"))
-    loads = [mean if mean == "–" else f"{mean} ({top})" for mean, top in zip(means, highest, strict=True)]
-    days = _slashed(_shown(row[f"days_{split}"]) for split in SPLITS)
-    survival = _slashed(_shown(row[f"survival_{variant}"], "{:.1f}".format) for variant in IDLE)
+    about = [str(row["thermal_factor"]), thousands(row["horizon"]), "yes" if row["opponent"] else "no"]
+    means, highest = ([thousands(row[f"load_{what}_mw_{split}"]) for split in SPLITS] for what in ("mean", "max"))
+    loads = [f"{mean} ({top})" for mean, top in zip(means, highest, strict=True)]
+    days = _slashed(row[f"days_{split}"] for split in SPLITS)
+    survival = _slashed(_shown(row[f"survival_{variant}"]) for variant in IDLE)
     return [row["env"], row["grid2op"], *sizes, largest, *about, days, *loads, survival]
 
 
-def _shown(value, write=str):
-    return "–" if value is None else write(value)
+def _shown(value):
+    return "–" if value is None else f"{value:.1f}"
 
 
 def _slashed(parts):

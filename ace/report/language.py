@@ -18,13 +18,13 @@ NOTE = (
     "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
     "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
     "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; "
-    "the intervals take them as independent, and are too narrow for it (some ten scenarios of two source days). random "
-    "draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. "
-    "critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key "
-    "decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent "
-    "sign, random is a coin. lora_gain: paired difference of one_proposal after and before LoRA rounds under a shift. "
-    "alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing "
-    "with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+    "the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of "
+    "wcci2022 the training's). random draws from all actions alike, with replacement, and may repeat itself in five "
+    "rounds, the model may not. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by "
+    "the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives "
+    "the more frequent sign, random is a coin. lora_gain: paired difference of one_proposal after and before LoRA rounds "
+    "under a shift. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), "
+    "against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 )
 
 

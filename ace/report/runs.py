@@ -61,6 +61,8 @@ class Runs:
     environments: list
     variants: list
     cells: dict = field(repr=False)  # (env, variant) -> [Run], by seed
+    same_day: tuple = ()
+    """Environments whose test scenarios are of the training's day: see `is_same_day`."""
 
     def of(self, env, variant):
         """All seeds of one cell: list of Run."""
@@ -73,6 +75,10 @@ class Runs:
     def environments_of(self, variants):
         """Environments in which all of these variants were run."""
         return [env for env in self.environments if all((env, variant) in self.cells for variant in variants)]
+
+    def held_out_of(self, variants):
+        """Those of them whose test days training and selection have not seen: where claims are judged."""
+        return [env for env in self.environments_of(variants) if env not in self.same_day]
 
     def seeds_of_all(self, env, variants):
         """Seeds that every one of these variants was run with, ascending; ReportError where there is none."""
@@ -106,6 +112,17 @@ class Runs:
         walls = [run.provenance["wall_s"] for run in self.of(env, variant) if run.provenance]
         found = [wall[phase] for wall in walls if phase in wall]
         return float(np.mean(found)) if found else float("nan")
+
+
+def is_same_day(params, env):
+    """Whether the splits of an environment share their day, because only one is packaged."""
+    days = params.environment(env).days
+    return days.train == days.test
+
+
+def titled(params, env):
+    """An environment's name for a figure's title."""
+    return f"{env}, tested on its training day" if is_same_day(params, env) else env
 
 
 def declared(params):
@@ -158,7 +175,8 @@ def read(params, results, variants=None):
     for env in environments:
         runs = [(target(params, env, variant), cells.get((env, variant), [])) for variant in variants]
         _check_same_test([(name, run) for name, seeds in runs for run in seeds])
-    return Runs(params.scale, environments, variants, cells)
+    same_day = tuple(env for env in environments if is_same_day(params, env))
+    return Runs(params.scale, environments, variants, cells, same_day)
 
 
 def _read_run(results, params, env, variant, seed):

@@ -26,16 +26,17 @@ REFERENCES = ["reconnect", "sac", "random_refine", "frequency_refine", "expert_s
 HEADLINE = ["survival", "reward"]
 NOTE = (
     "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over "
-    "seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Calls are all that one run used: "
-    "training, validation, language-model corpus and test; environment steps to train include validation and corpus. "
-    "Simulator calls are AC power flows; DC calls are actions whose loadings a linear flow estimated, by one matrix "
-    "product for thousands of them. Seconds are of one run, measured once on a shared machine, without the corpus and the"
-    " language model's own training. Intervals hold for these source days (see results/scenarios/; wcci2022 has one day, "
-    "which is the training's too), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) "
-    "with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 "
-    "with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad"
-    " cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also "
-    "by the actions that it may propose: all of the catalogue."
+    "seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Reward is summed over an episode, "
+    "which differs in length by grid. Calls are all that one run used: training, validation, language-model corpus and "
+    "test; environment steps to train include validation and corpus. Simulator calls are AC power flows; DC calls are "
+    "actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Seconds are of one run, "
+    "measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for "
+    "these source days (see results/scenarios/; where one is packaged, it is the training's too), and with few seeds they "
+    "are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between "
+    "episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The "
+    "refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; "
+    "random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the "
+    "catalogue."
 )
 
 
