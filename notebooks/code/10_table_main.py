@@ -8,11 +8,11 @@ from ace.report import claims, figures, runs, show, tables
 params = load()
 results = root() / 'results'
 table, pairs = tables.write_main(params, results, variants)
-drawn = figures.comparison(table, results)
+drawn = figures.comparison(params, table, results)
 display(Markdown((results / 'tables' / 'main.md').read_text(encoding='utf-8')))
 
 # %%
-Image(results / 'figures' / 'main.png', width=760)
+Image(results / 'figures' / 'main.png', width=900)
 
 # %%
 judged = claims.evaluate(runs.read(params, results, list(table['variant'].unique())), ids=['C2'])

@@ -44,7 +44,8 @@ def choose_lines(world, number):
     asked = [state for index in tried for state in _asked(OutageWorld(world, None), index)]
     loading = np.mean([state.rho for state in asked], axis=0)
     lasted = {}
-    for line in np.argsort(-loading, kind='stable').tolist():
+    attacked = set(world.env._opponent._lines_ids) if world.spec.opponent else set()
+    for line in [line for line in np.argsort(-loading, kind='stable').tolist() if line not in attacked]:
         lasted[line] = min((_lasts(OutageWorld(world, line), index) for index in tried))
         if sum((steps >= LASTS for steps in lasted.values())) == number:
             break

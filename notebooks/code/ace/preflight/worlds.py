@@ -17,8 +17,13 @@ def findings(params):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             yield fail(what, f'{reason}; is grid2op installed whole?')
             continue
-        counts = ', '.join((f'{len(s)} {split} from {len(s.days)} days' for split, s in world.sets.items()))
+        days = {split: f"{len(s.days)} day{('s' if len(s.days) > 1 else '')}" for split, s in world.sets.items()}
+        counts = ', '.join((f'{len(s)} {split} from {days[split]}' for split, s in world.sets.items()))
         size = f'{world.env.n_sub} substations, {world.catalogue.n:,} actions'
-        yield ok(what, f'{size}; scenarios of {world.spec.horizon} steps: {counts}')
+        said = f'{size}; scenarios of {world.spec.horizon} steps: {counts}'
+        if world.spec.days.train == world.spec.days.test:
+            yield note(what, f'{said}; all of one packaged day, so no test of other days')
+            continue
+        yield ok(what, said)
     if params.scale == 'paper':
         yield note('official data', OFFICIAL)

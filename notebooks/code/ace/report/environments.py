@@ -1,33 +1,26 @@
 import json
-import warnings
 from pathlib import Path
-import grid2op
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from grid2op.PlotGrid import PlotMatplot
-from lightsim2grid import LightSimBackend
 from matplotlib.figure import Figure
-from ace.grid.actions import Catalogue
 from ace.grid.card import environment_card
 from ace.grid.environment import World
 from ace.grid.scenarios import SPLITS
 from ace.report.runs import ReportError, declared, read
 from ace.report.style import save, theme
 from ace.report.typeset import thousands, write_csv, write_table
-UNDECLARED = {'wcci2022': 'l2rpn_wcci_2022'}
 IDLE = ['do_nothing', 'reconnect', 'greedy']
 SAMPLED = 20
 COLUMNS = ['env', 'grid2op', 'substations', 'lines', 'loads', 'generators', 'actions', 'hub', 'hub_share']
 COLUMNS += ['thermal_factor', 'horizon', 'opponent', 'source_days']
 COLUMNS += [f'{what}_{split}' for split in SPLITS for what in ('days', 'scenarios', 'load_mean_mw', 'load_max_mw')]
 COLUMNS += [f'survival_{variant}' for variant in IDLE] + ['run_here', 'scale']
-NOTE = "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of training / validation / test. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; a dash where no run of this scale is declared."
+NOTE = "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of training / validation / test; where one day is packaged the splits share it and differ by their noise. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; a dash where no run of this scale is declared."
 
 def write_environments(params, results):
     cards = {name: card(params, results, name) for name in params.environments}
-    cards |= {name: grid_card(grid) for name, grid in UNDECLARED.items() if name not in cards}
-    cards = {name: found for name, found in cards.items() if found}
     table = pd.DataFrame([_row(params, results, *item) for item in cards.items()], columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
     cells = [_cells(row) for row in table.to_dict('records')]
@@ -48,25 +41,11 @@ def card(params, results, name):
         found['splits'][split]['scenarios'] = getattr(params.scenarios, split)
     return found
 
-def grid_card(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        try:
-            env = grid2op.make(name, test=True, backend=LightSimBackend())
-        except Exception:
-            return None
-        env.close()
-    catalogue = Catalogue(env)
-    by_sub = np.bincount(catalogue.sub[1:], minlength=catalogue.n_sub)
-    sizes = {'substations': catalogue.n_sub, 'lines': catalogue.n_line, 'loads': env.n_load, 'generators': env.n_gen}
-    share = round(float(by_sub.max() / by_sub.sum()), 4)
-    return {'grid2op': name, **sizes, 'actions': catalogue.n - 1, 'actions_by_substation': by_sub.tolist()} | {'hub_share': share}
-
 def _row(params, results, name, found):
-    row = {column: found.get(column) for column in COLUMNS[1:13]}
+    row = {column: found[column] for column in COLUMNS[1:13] if column != 'hub'}
     row |= {'env': name, 'hub': int(np.argmax(found['actions_by_substation'])), 'scale': params.scale}
     row['run_here'] = name in params.grid.environments
-    for split, about in found.get('splits', {}).items():
+    for split, about in found['splits'].items():
         row[f'days_{split}'] = ' '.join(map(str, about['source_days']))
         row[f'scenarios_{split}'] = about['scenarios']
         row |= {f'load_{what}_mw_{split}': about['load_mw'][what] for what in ('mean', 'max')}
@@ -81,16 +60,15 @@ HEAD += ['Opponent', 'Days', 'Load, MW: train', 'validation', 'test', 'Survival,
 def _cells(row):
     sizes = [thousands(row[name]) for name in ('substations', 'lines', 'loads', 'generators', 'actions')]
     largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
-    about = [_shown(row['thermal_factor']), _shown(row['horizon'], thousands)]
-    about += [_shown(row['opponent'], lambda yes: 'yes' if yes else 'no')]
-    means, highest = ([_shown(row[f'load_{what}_mw_{split}'], thousands) for split in SPLITS] for what in ('mean', 'max'))
-    loads = [mean if mean == '–' else f'{mean} ({top})' for mean, top in zip(means, highest, strict=True)]
-    days = _slashed((_shown(row[f'days_{split}']) for split in SPLITS))
-    survival = _slashed((_shown(row[f'survival_{variant}'], '{:.1f}'.format) for variant in IDLE))
+    about = [str(row['thermal_factor']), thousands(row['horizon']), 'yes' if row['opponent'] else 'no']
+    means, highest = ([thousands(row[f'load_{what}_mw_{split}']) for split in SPLITS] for what in ('mean', 'max'))
+    loads = [f'{mean} ({top})' for mean, top in zip(means, highest, strict=True)]
+    days = _slashed((row[f'days_{split}'] for split in SPLITS))
+    survival = _slashed((_shown(row[f'survival_{variant}']) for variant in IDLE))
     return [row['env'], row['grid2op'], *sizes, largest, *about, days, *loads, survival]
 
-def _shown(value, write=str):
-    return '–' if value is None else write(value)
+def _shown(value):
+    return '–' if value is None else f'{value:.1f}'
 
 def _slashed(parts):
     parts = list(parts)

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import EPISODE_METRICS, ReportError, read
+from ace.report.runs import EPISODE_METRICS, ReportError, read, titled
 from ace.report.style import lines, save, theme
 from ace.report.tables import main_methods
 from ace.report.typeset import write_csv
@@ -37,16 +37,16 @@ def learning_curves(params, results, metric='survival', variants=None):
     name = 'learning_curves' if metric == 'survival' else f'learning_curves_{metric}'
     folder = Path(results) / 'figures'
     with theme():
-        figure = _draw_curves(data, CURVES[metric][0], params.scale)
+        figure = _draw_curves(params, data, CURVES[metric][0])
         save(figure, folder, name)
     write_csv(data, folder / f'{name}.csv')
     return data
 
-def comparison(table, results, metric='survival'):
+def comparison(params, table, results, metric='survival'):
     data = table.loc[table['metric'] == metric]
     folder = Path(results) / 'figures'
     with theme():
-        save(_draw_comparison(data, metric), folder, 'main')
+        save(_draw_comparison(params, data, metric), folder, 'main')
     columns = ['env', 'variant', 'metric', 'mean', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes', 'scale']
     write_csv(data[columns], folder / 'main.csv')
     return data[columns]
@@ -73,11 +73,13 @@ def _on_common_decisions(trained, metric):
     decisions = decisions[(decisions >= first) & (decisions <= last)]
     return (decisions, np.stack([np.interp(decisions, *curve.T) for curve in curves]))
 
-def _draw_curves(data, y_label, scale):
+def _draw_curves(params, data, y_label):
     environments = list(dict.fromkeys(data['env']))
+    columns, rows = (min(2, len(environments)), -(-len(environments) // 2))
     look = lines(list(dict.fromkeys(data['variant'])))
-    figure = Figure(figsize=(2.2 + 5.4 * len(environments), 4.9), layout='constrained')
-    panels = figure.subplots(1, len(environments), squeeze=False, sharey=True)[0]
+    figure = Figure(figsize=(2.2 + 5.4 * columns, 0.7 + 4.2 * rows), layout='constrained')
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    panels, spare = (grid.flat[:len(environments)], grid.flat[len(environments):])
     for panel, env in zip(panels, environments, strict=True):
         here = data[data['env'] == env]
         seeds = sorted(set(here.loc[here['kind'] == 'validation', 'n_seeds']))
@@ -89,15 +91,19 @@ def _draw_curves(data, y_label, scale):
             panel.plot(x, curve['value'], label=label(variant), **look_here)
         _draw_references(panel, here[here['kind'] == 'test'], look)
         shown = f"n = {', '.join(map(str, seeds))} seeds, band: lowest to highest seed"
-        panel.set_title(f'{env} ({scale})\n{shown}', fontsize='medium')
+        panel.set_title(f'{titled(params, env)} ({params.scale})\n{shown}', fontsize='medium')
         panel.set_xlabel('Decisions in training')
-    panels[0].set_ylabel(y_label)
+    for panel in grid[:, 0]:
+        panel.set_ylabel(y_label)
     handles = {}
     for panel in panels:
         handles |= {text: handle for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    columns = min(3 * len(environments), max(1, len(handles)))
-    place = {'loc': 'outside lower center', 'ncols': columns, 'title': 'On validation episodes', 'fontsize': 'small'}
-    figure.legend(handles.values(), handles.keys(), **place)
+    look = {'title': 'On validation episodes', 'fontsize': 'small'}
+    if len(spare):
+        spare[0].axis('off')
+        spare[0].legend(handles.values(), handles.keys(), loc='center', ncols=2, **look)
+    else:
+        figure.legend(handles.values(), handles.keys(), loc='outside lower center', ncols=3 * columns, **look)
     return figure
 
 def _draw_references(panel, tests, look):
@@ -120,11 +126,11 @@ def _spread(heights, gap, top):
         moved[i] = min(moved[i], top if i == len(moved) - 1 else moved[i + 1] - gap)
     return moved
 
-def _draw_comparison(data, metric):
+def _draw_comparison(params, data, metric):
     environments = list(dict.fromkeys(data['env']))
     variants = list(dict.fromkeys(data['variant']))
     look = lines(variants)
-    figure = Figure(figsize=(1.6 + 3.6 * len(environments), 1.3 + 0.36 * len(variants)), layout='constrained')
+    figure = Figure(figsize=(1.6 + 3.3 * len(environments), 1.3 + 0.36 * len(variants)), layout='constrained')
     panels = figure.subplots(1, len(environments), squeeze=False, sharey=True)[0]
     for panel, env in zip(panels, environments, strict=True):
         here = data[data['env'] == env].set_index('variant')
@@ -134,7 +140,7 @@ def _draw_comparison(data, metric):
             panel.plot(row['iqm'], y, color=colour, marker=marker, markersize=7)
             panel.plot(row['mean'], y, color=colour, marker='|', markersize=11)
             panel.annotate(f"{row['n_seeds']} x {row['n_episodes']}", (1.01, y), xycoords=panel.get_yaxis_transform(), va='center', fontsize='x-small')
-        panel.set_title(f"{env} ({here['scale'].iloc[0]})", fontsize='medium')
+        panel.set_title(f'{titled(params, env)}\n({params.scale})', fontsize='medium')
         panel.set_xlabel(_unit(metric))
         if metric == 'survival':
             panel.set_xlim(-2, 102)

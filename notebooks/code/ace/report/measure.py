@@ -26,22 +26,24 @@ def by_range(values, low, high):
 
 def difference(runs, better, worse, metric, size, envs=None):
     envs = _need(runs, [better, worse], envs)
-    estimate = stats.paired_difference(*_scores(runs, envs, [better, worse], metric))
-    each = {env: stats.paired_difference(*_scores(runs, [env], [better, worse], metric)) for env in envs}
-    note = _by_environment(each, size) + _budgets(runs, envs, [better, worse])
+
+    def found(envs):
+        return stats.paired_difference(*_scores(runs, envs, [better, worse], metric))
+    estimate = found(envs)
+    note = _by_environment(runs, [better, worse], found, size) + _budgets(runs, envs, [better, worse])
     return _measured(runs, envs, [better, worse], metric, estimate, by_sign_and_size(estimate, size), note)
 
 def best_gain(runs, better, worse, metric, size):
-    envs = _need(runs, [better, worse])
-    gains = {}
-    for env in envs:
-        ratio = stats.paired_ratio(*_scores(runs, [env], [better, worse], metric))
-        if np.isfinite(ratio).all():
-            gains[env] = stats.Estimate(*(100 * (end - 1) for end in ratio))
+
+    def found(envs):
+        ratio = stats.paired_ratio(*_scores(runs, envs, [better, worse], metric))
+        return stats.Estimate(*(100 * (end - 1) for end in ratio))
+    gains = {env: found([env]) for env in _need(runs, [better, worse])}
+    gains = {env: gain for env, gain in gains.items() if np.isfinite(gain).all()}
     if not gains:
         raise NotTested(f'{metric} of {worse} is not positive throughout, so a gain in percent has no meaning')
     env = max(gains, key=lambda name: gains[name].value)
-    note = f'largest of {len(gains)} environments: {env}; {_by_environment(gains, size)}'
+    note = f'largest of {len(gains)} environments: {env}; {_by_environment(runs, [better, worse], found, size)}'
     note += _budgets(runs, [env], [better, worse])
     return _measured(runs, [env], [better, worse], metric, gains[env], by_sign_and_size(gains[env], size), note)
 
@@ -122,11 +124,14 @@ def samples_to_best(runs, variant, at_least):
 
 def test_seconds_ratio(runs, slow, fast, size):
     envs = _need(runs, [slow, fast])
-    above, below = ([_seconds_a_step(runs, env, variant) for env in envs] for variant in (slow, fast))
-    estimate = stats.paired_ratio(above, below)
+
+    def found(envs):
+        return stats.paired_ratio(*([_seconds_a_step(runs, env, variant) for env in envs] for variant in (slow, fast)))
+    estimate = found(envs)
     _defined(estimate, 'one seed each: no interval for a time')
     verdict = by_sign_and_size(estimate, size, null=1.0)
-    note = 'wall seconds of the test from results/provenance/, measured once on a shared machine'
+    note = _by_environment(runs, [slow, fast], found, size, null=1.0)
+    note += 'wall seconds of the test from results/provenance/, measured once on a shared machine'
     alone = [variant for variant in (slow, fast) if len(runs.of(envs[0], variant)) == 1]
     if alone:
         note += f"; {', '.join(alone)} was timed once, so its own noise is not in the interval"
@@ -174,9 +179,9 @@ def _need(runs, variants, envs=None):
     absent = [env for env in envs or [] if env not in runs.environments]
     if absent:
         raise NotTested(f"environment {', '.join(absent)} is not in the declared grid")
-    found = list(envs or runs.environments_of(variants))
+    found = list(envs or runs.held_out_of(variants))
     if not found:
-        raise NotTested(f"no environment in which {', '.join(variants)} were all run")
+        raise NotTested(f"no environment with test days of its own in which {', '.join(variants)} were all run")
     return found
 
 def _absent(*variants):
@@ -202,8 +207,12 @@ def _budgets(runs, envs, variants):
             said.append(f'{variant} {steps:,.0f} environment steps, {calls:,.0f} simulator calls, {asked:,.0f} LLM calls')
     return f"a run used, corpus included: {', '.join(said)}"
 
-def _by_environment(estimates, size):
-    said = [f'{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size)}' for env, e in estimates.items()]
+def _by_environment(runs, variants, found, size, null=0.0):
+    said = []
+    for env in runs.environments_of(variants):
+        e = found([env])
+        text = f'{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size, null)}'
+        said.append(f'{text} (on its training day, not counted)' if env in runs.same_day else text)
     return f"by environment: {', '.join(said)}; " if len(said) > 1 else ''
 
 def _adjustments(runs, envs, variants):

@@ -10,7 +10,7 @@ ALL = 'all'
 COLUMNS = ['env', 'outage', 'variant', 'survival', 'ci_low', 'ci_high']
 COLUMNS += ['intact', 'change', 'change_low', 'change_high', 'minus_sac', 'minus_sac_low', 'minus_sac_high']
 COLUMNS += ['n_seeds', 'n_episodes', 'scale']
-NOTE = "Survival in percent of the horizon, on test scenarios on Grid2Op itself, with one line out of service from the first step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say. Intact: the same scenarios with all lines, from the run files. Change: paired by scenario; minus SAC: paired by scenario and line. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few scenarios, others than those of the other lines."
+NOTE = "Survival in percent of the horizon, on test scenarios on Grid2Op itself, with one line out of service from the first step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say, and no line that an opponent attacks is among them. Intact: the same scenarios with all lines, from the run files. Change: paired by scenario; minus SAC: paired by scenario and line. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few scenarios, others than those of the other lines."
 
 def read_outages(params, results, env):
     path, remedy = (Path(results) / 'outages' / f'{env}.csv', f'run `dvc repro outages@{env}`')

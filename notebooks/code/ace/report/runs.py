@@ -25,6 +25,7 @@ class Runs:
     environments: list
     variants: list
     cells: dict = field(repr=False)
+    same_day: tuple = ()
 
     def of(self, env, variant):
         return self.cells[env, variant]
@@ -34,6 +35,9 @@ class Runs:
 
     def environments_of(self, variants):
         return [env for env in self.environments if all(((env, variant) in self.cells for variant in variants))]
+
+    def held_out_of(self, variants):
+        return [env for env in self.environments_of(variants) if env not in self.same_day]
 
     def seeds_of_all(self, env, variants):
         common = set.intersection(*({run.seed for run in self.of(env, variant)} for variant in variants))
@@ -56,6 +60,13 @@ class Runs:
         walls = [run.provenance['wall_s'] for run in self.of(env, variant) if run.provenance]
         found = [wall[phase] for wall in walls if phase in wall]
         return float(np.mean(found)) if found else float('nan')
+
+def is_same_day(params, env):
+    days = params.environment(env).days
+    return days.train == days.test
+
+def titled(params, env):
+    return f'{env}, tested on its training day' if is_same_day(params, env) else env
 
 def declared(params):
     return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
@@ -88,7 +99,8 @@ def read(params, results, variants=None):
     for env in environments:
         runs = [(target(params, env, variant), cells.get((env, variant), [])) for variant in variants]
         _check_same_test([(name, run) for name, seeds in runs for run in seeds])
-    return Runs(params.scale, environments, variants, cells)
+    same_day = tuple((env for env in environments if is_same_day(params, env)))
+    return Runs(params.scale, environments, variants, cells, same_day)
 
 def _read_run(results, params, env, variant, seed):
     folder = results / 'runs' / env / variant / f'seed={seed}'
