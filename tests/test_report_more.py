@@ -136,7 +136,7 @@ def test_outages_by_hand(played):
     assert of_line["survival"] == pytest.approx(100 * (0.71 + EPISODE_EASE[[1, 3, 5]].mean() - 0.2))
     assert np.isnan(row(table, env="case14", variant="sac", outage="all")["minus_sac"])
     assert "+30.0 [" in (played / "tables/outages.md").read_text()
-    assert re.search(r"\*\*case14\*\*: ACE survives .* change of -20.0 .* \+30.0", outages.sentences(table))
+    assert re.search(r"\*\*case14\*\*: ACE survives .* change of -20.0 .* \+30.0", outages.sentences(PARAMS, table))
 
 
 def test_outages_without_sac_have_no_lead(played):
@@ -144,7 +144,7 @@ def test_outages_without_sac_have_no_lead(played):
         write_outages_of(played, env, variants=("ace",))
     table = outages.write_outages(PARAMS, played)
     assert table["minus_sac"].isna().all()
-    assert "from SAC" not in outages.sentences(table)
+    assert "from SAC" not in outages.sentences(PARAMS, table)
 
 
 def test_outages_of_other_seeds_or_missing_are_refused(played):

@@ -47,7 +47,7 @@ NOTE = (
     "the LoRA rounds, not the corpus and the making of the model. Seconds of the test are for all of its episodes on "
     "Grid2Op: who survives longer plays more steps, hence the milliseconds a step beside them; a decision is what the "
     "agent alone takes. All seconds were measured once, on a shared machine of two cores; they are not compared across "
-    "machines. The embedded model has half a million parameters: its seconds a call are no estimate of a 7B model's."
+    "machines. The embedded model has some 0.6 million parameters: its seconds a call are no estimate of a 7B model's."
 )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import ReportError, ablations, declared, read, seeds_of
+from ace.report.runs import ReportError, ablations, declared, read, seeds_of, titled
 from ace.report.typeset import markdown, with_interval, write_table
 
 REFERENCE = "sac"
@@ -24,8 +24,9 @@ NOTE = (
     "step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of "
     "training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say, and no line "
     "that an opponent attacks is among them. Intact: the same scenarios with all lines, from the run files. Change: "
-    "paired by scenario; minus SAC: paired by scenario and line. Intervals: 95 % bootstrap over seeds and scenarios, not "
-    "over lines; a line's own rows rest on few scenarios, others than those of the other lines."
+    "paired by scenario; minus SAC: paired by scenario and line. A grid of which one day is packaged is tested on its "
+    "training day. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few "
+    "scenarios, others than those of the other lines."
 )
 
 
@@ -56,15 +57,14 @@ def as_markdown(table):
     return f"{markdown(HEAD, _cells(table))}\n{NOTE}\n"
 
 
-def sentences(table, ours="ace"):
+def sentences(params, table, ours="ace"):
     """What became of `ours`, a sentence a grid, as Markdown."""
     lines = []
     for row in table[(table["variant"] == ours) & (table["outage"] == ALL)].itertuples():
         change = with_interval(row.change, row.change_low, row.change_high, 1, sign="+")
         lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign="+")
-        text = (
-            f"- **{row.env}**: {label(ours)} survives {row.survival:.1f} % without a line, a change of {change} points"
-        )
+        text = f"- **{titled(params, row.env)}**: {label(ours)} survives {row.survival:.1f} % without a line, "
+        text += f"a change of {change} points"
         lines.append(text + (f"; it is {lead} points from SAC." if lead else "."))
     return "\n".join(lines)
 

@@ -73,13 +73,13 @@ ITEMS = (
     Item(
         "figures/diagnosis",
         "Diagnosis: why the learner learns what it does",
-        "On training and validation scenarios only; what each panel means is told in `04_diagnosis`.",
+        "On training and validation scenarios only; what each panel means is told in notebook 04_diagnosis.",
     ),
     Item("figures/reasoning", "Fig. 4: without bad-case and without multi-round reasoning"),
     Item("figures/shaping", "The size K of reward shaping"),
-    Item("figures/generalisation", "Unseen scenarios and outages"),
+    Item("figures/generalisation", "Trained on half of the scenarios"),
     Item("figures/open_questions", "Open questions, drawn"),
-    Item("figures/environments", "A grid with its loadings"),
+    Item("figures/environments", "Action catalogues, and WCCI 2020 under load"),
 )
 
 

@@ -12,4 +12,4 @@ shown = table if by_line else table[table['outage'] == outages.ALL]
 display(Markdown(outages.as_markdown(shown)))
 
 # %%
-Markdown(outages.sentences(table))
+Markdown(outages.sentences(params, table))

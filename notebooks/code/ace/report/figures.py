@@ -98,7 +98,7 @@ def _draw_curves(params, data, y_label):
     handles = {}
     for panel in panels:
         handles |= {text: handle for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    look = {'title': 'On validation episodes', 'fontsize': 'small'}
+    look = {'title': "On validation episodes (level lines: on the test's, which are others)", 'fontsize': 'small'}
     if len(spare):
         spare[0].axis('off')
         spare[0].legend(handles.values(), handles.keys(), loc='center', ncols=2, **look)

@@ -3,14 +3,14 @@ from pathlib import Path
 import pandas as pd
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import ReportError, ablations, declared, read, seeds_of
+from ace.report.runs import ReportError, ablations, declared, read, seeds_of, titled
 from ace.report.typeset import markdown, with_interval, write_table
 REFERENCE = 'sac'
 ALL = 'all'
 COLUMNS = ['env', 'outage', 'variant', 'survival', 'ci_low', 'ci_high']
 COLUMNS += ['intact', 'change', 'change_low', 'change_high', 'minus_sac', 'minus_sac_low', 'minus_sac_high']
 COLUMNS += ['n_seeds', 'n_episodes', 'scale']
-NOTE = "Survival in percent of the horizon, on test scenarios on Grid2Op itself, with one line out of service from the first step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say, and no line that an opponent attacks is among them. Intact: the same scenarios with all lines, from the run files. Change: paired by scenario; minus SAC: paired by scenario and line. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few scenarios, others than those of the other lines."
+NOTE = "Survival in percent of the horizon, on test scenarios on Grid2Op itself, with one line out of service from the first step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say, and no line that an opponent attacks is among them. Intact: the same scenarios with all lines, from the run files. Change: paired by scenario; minus SAC: paired by scenario and line. A grid of which one day is packaged is tested on its training day. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few scenarios, others than those of the other lines."
 
 def read_outages(params, results, env):
     path, remedy = (Path(results) / 'outages' / f'{env}.csv', f'run `dvc repro outages@{env}`')
@@ -33,12 +33,13 @@ def write_outages(params, results):
 def as_markdown(table):
     return f'{markdown(HEAD, _cells(table))}\n{NOTE}\n'
 
-def sentences(table, ours='ace'):
+def sentences(params, table, ours='ace'):
     lines = []
     for row in table[(table['variant'] == ours) & (table['outage'] == ALL)].itertuples():
         change = with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
         lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
-        text = f'- **{row.env}**: {label(ours)} survives {row.survival:.1f} % without a line, a change of {change} points'
+        text = f'- **{titled(params, row.env)}**: {label(ours)} survives {row.survival:.1f} % without a line, '
+        text += f'a change of {change} points'
         lines.append(text + (f'; it is {lead} points from SAC.' if lead else '.'))
     return '\n'.join(lines)
 HEAD = ['Grid', 'Method', 'Line out', 'Survival, % [95 %]', 'Intact, %', 'Change [95 %]', 'minus SAC [95 %]']
