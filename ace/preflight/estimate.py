@@ -169,14 +169,15 @@ class Estimate:
     # --- the language model -------------------------------------------------------------------------------------------
 
     def _same(self, llm):
-        """Measured runs that asked a model of this kind: for a server or a checkpoint, that very model."""
+        """Measured runs that asked a model of this kind: for a server or a checkpoint, that very model; on this environment,
+        else on any, as prompts differ in length by grid."""
         named = llm.client in ("server", "checkpoint")
-        runs = [run for runs in self.measured.values() for run in runs]
-        return [
-            run for run in runs
+        found = [
+            (environment, run) for (environment, _), runs in self.measured.items() for run in runs
             if run["settings"]["llm"]["client"] == llm.client and run["wall_s"]["llm"] > 0
             and (not named or run["settings"]["llm"]["model"] == llm.model)
         ]  # fmt: skip
+        return [run for environment, run in found if environment == self.environment] or [run for _, run in found]
 
     def _call_s(self, llm):
         if llm.client == "replay":

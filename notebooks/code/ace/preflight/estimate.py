@@ -125,8 +125,8 @@ class Estimate:
 
     def _same(self, llm):
         named = llm.client in ('server', 'checkpoint')
-        runs = [run for runs in self.measured.values() for run in runs]
-        return [run for run in runs if run['settings']['llm']['client'] == llm.client and run['wall_s']['llm'] > 0 and (not named or run['settings']['llm']['model'] == llm.model)]
+        found = [(environment, run) for (environment, _), runs in self.measured.items() for run in runs if run['settings']['llm']['client'] == llm.client and run['wall_s']['llm'] > 0 and (not named or run['settings']['llm']['model'] == llm.model)]
+        return [run for environment, run in found if environment == self.environment] or [run for _, run in found]
 
     def _call_s(self, llm):
         if llm.client == 'replay':
