@@ -98,7 +98,8 @@ def test_the_papers_profile_says_what_the_paper_says():
     params = config.load(PAPER)
     ace = params.settings("ace")
     assert params.scale == "paper" and len(params.seeds) == 5
-    assert [params.environment(name).horizon for name in ("wcci2020", "neurips2020")] == [864, 2016]
+    horizons = {name: spec.horizon for name, spec in params.environments.items()}
+    assert horizons == {"wcci2020": 864, "neurips2020": 2016, "wcci2022": 288}
     assert 40_000 <= ace.train.decisions <= 50_000 and params.settings("expert_100k").train.decisions >= 100_000
     assert ace.llm.client == "checkpoint" and ace.llm.model.endswith("Qwen2-7B-Instruct") and not ace.llm.masked
     assert (ace.refine.threshold, ace.refine.rounds, ace.finetune.every, ace.finetune.samples) == (0.0, 5, 100, 200)
