@@ -248,6 +248,7 @@ def test_the_committed_main_table_is_what_its_run_files_give_and_a_changed_numbe
 def cells(committed):
     named = {
         "language_model@toy": (["results/language_model/toy"], []),
+        "outages@toy": (["results/outages/toy.csv"], []),
         "baseline@toy-fast": (["results/runs/toy/fast"], [0]),
         "baseline@toy-slow": (["results/runs/toy/a"], [0]),  # 90 s by its provenance
         "train@toy-a": (["results/runs/toy/a"], [0, 1, 2]),
@@ -281,7 +282,7 @@ def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
         (
             "train@toy-b",
             "0",
-            r"no cell 'train@toy-b' .*; did you mean train@toy-a\? there are: language_model@toy, .*table_main",
+            r"no cell 'train@toy-b' .*; did you mean train@toy-a\? there are: language_model@toy, outages@toy, .*table_main",
         ),
         ("train@toy-a", "7", r"train@toy-a: no seed '7'; there are: 0, 1, 2"),
         ("train@toy-a", "x", r"train@toy-a: no seed 'x'; there are: 0, 1, 2"),

@@ -25,7 +25,7 @@ from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, mi
 
 FOLDER = "verify"
 TRAINED = {"train", "ablation"}  # stages, by the name ahead of `@`, of which one seed is drawn
-LEFT_OUT = {"language_model"}  # stages that take minutes and make no run: only by name
+LONG = {"language_model", "diagnosis", "outages", "official_score"}  # they train or play for minutes: only by name
 CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S = 10.0  # what a table or figure takes, for the estimate
 ALL_SEEDS = "-p seeds []"  # in the command of a stage that makes runs: those of params.yaml
@@ -114,7 +114,7 @@ def choose(cells, root, name="", seed="", draw=random.choice):
 def is_cheap(cell, root):
     if cell.seeds:
         return cell.kind not in TRAINED and seconds(cell, cell.seeds, root) <= CHEAP_S
-    return cell.kind not in LEFT_OUT
+    return cell.kind not in LONG
 
 
 # --- running and comparing --------------------------------------------------------------------------------------------
@@ -190,6 +190,9 @@ def _verify(name, seed, root, folder):
     print(f"verify: {many}, about {about_min} min in {FOLDER}/; results/ is not touched")
     if without and not name:
         print(f"left out, since nothing of it is committed: {', '.join(without)}")
+    long = [cell.name for cell in cells.values() if cell.kind in LONG]
+    if long and not name:
+        print(f"left out, since they take minutes each, by CELL=...: {', '.join(long)}")
     wrong, begin_s = [], time.monotonic()
     for number, (cell, seeds) in enumerate(chosen, start=1):
         title = cell.name + (f", seed {', '.join(map(str, seeds))}" if cell.seeds else "")

@@ -43,24 +43,40 @@ def row(question, series, x, matrix):
     matrix = np.asarray(matrix, dtype=float)
     return [question, series, x, *estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
 
+def _parallel(title, work, jobs):
+    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(jobs)), return_as='generator')
+    return list(tqdm(parallel((joblib.delayed(work)(*job) for job in jobs)), total=len(jobs), desc=title))
+
 def representation(bench, heldout, labels, steps, seeds):
-    lessons, kinds = (bench.met('train', max(labels)), {'best action': False, 'rated set': True})
+    most, kinds = (bench.settings.train.decisions, {'best action': False, 'rated set': True})
+    lessons = bench.met('train', min(max(labels), most))
     rows, names = ([], ('fit', 'accuracy', 'regret in rho', 'survival'))
     cells = [(kind, n) for kind in kinds for n in sorted({min(n, len(lessons)) for n in labels})]
-    for kind, n in tqdm(cells, desc='imitate'):
-        found = []
-        for seed in range(seeds):
-            chosen = [lessons[i] for i in np.random.default_rng([seed, 19]).permutation(len(lessons))[:n]]
-            policy = imitate(bench, chosen, seed, steps, kinds[kind])
-            fit = [float(np.mean(open_loop(bench, policy, chosen[:len(heldout)])[0]))]
-            found.append([fit, *open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy))])
-        for name, matrix in zip(names, zip(*found, strict=True), strict=True):
+    jobs = [(kind, n, seed) for kind, n in cells for seed in range(seeds)]
+    found = _parallel('imitate', imitation, [(bench.environment, draw(lessons, n, seed), heldout, seed, steps, kinds[kind]) for kind, n, seed in jobs])
+    for place, (kind, n) in enumerate(cells):
+        of_seeds = found[place * seeds:(place + 1) * seeds]
+        for name, matrix in zip(names, zip(*of_seeds, strict=True), strict=True):
             rows.append(row('representation', f'{name}: {kind}', n, matrix))
     nothing = [[j.rho[j.ids == 0][0] - j.rho.min() for j in heldout]]
     rows.append(row('representation', 'regret in rho: do nothing', 0, nothing))
     for name, agent in {'do nothing': baselines.DoNothing(), 'look-ahead': SetArgmin(bench)}.items():
         rows.append(row('representation', f'survival: {name}', 0, [survival(bench.world, agent)]))
     return rows
+
+def draw(lessons, n, seed):
+    return [lessons[i] for i in np.random.default_rng([seed, 19]).permutation(len(lessons))[:n]]
+
+def imitation(environment, lessons, heldout, seed, steps, rated):
+    torch.set_num_threads(1)
+    bench = _bench(environment, config.root())
+    policy = imitate(bench, lessons, seed, steps, rated)
+    fit = [float(np.mean(open_loop(bench, policy, lessons[:len(heldout)])[0]))]
+    return (fit, *open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy)))
+
+@functools.lru_cache(maxsize=1)
+def _bench(environment, folder):
+    return Bench(environment)
 
 def imitate(bench, lessons, seed, steps, rated):
     learner, rng = (bench.learner(seed), np.random.default_rng([seed, 23]))
@@ -87,9 +103,7 @@ def open_loop(bench, policy, heldout):
 def short_runs(environment, decisions, heldout, seeds):
     series = [('sac', None), *((f'ace, beta {beta:g}', beta) for beta in BETAS)]
     jobs = [(beta, seed) for _, beta in series for seed in range(seeds)]
-    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(jobs)), return_as='generator')
-    results = parallel((joblib.delayed(short_run)(environment, beta, seed, decisions, heldout) for beta, seed in jobs))
-    done = list(tqdm(results, total=len(jobs), desc='short runs'))
+    done = _parallel('short runs', short_run, [(environment, beta, seed, decisions, heldout) for beta, seed in jobs])
     return [(name, beta, done[i * seeds:(i + 1) * seeds]) for i, (name, beta) in enumerate(series)]
 
 def short_run(environment, beta, seed, decisions, heldout):

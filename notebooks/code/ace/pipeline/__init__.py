@@ -1,1 +1,2 @@
-
+import sys
+sys.modules.setdefault('rfc3987_syntax', None)

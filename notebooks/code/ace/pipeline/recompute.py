@@ -13,7 +13,7 @@ from ace.pipeline.kernel import PYTHON
 from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
 FOLDER = 'verify'
 TRAINED = {'train', 'ablation'}
-LEFT_OUT = {'language_model'}
+LONG = {'language_model', 'diagnosis', 'outages', 'official_score'}
 CHEAP_S = 60.0
 CHEAP_OTHER_S = 10.0
 ALL_SEEDS = '-p seeds []'
@@ -82,7 +82,7 @@ def choose(cells, root, name='', seed='', draw=random.choice):
 def is_cheap(cell, root):
     if cell.seeds:
         return cell.kind not in TRAINED and seconds(cell, cell.seeds, root) <= CHEAP_S
-    return cell.kind not in LEFT_OUT
+    return cell.kind not in LONG
 
 def bring_results(root, folder):
     kept = set()
@@ -143,6 +143,9 @@ def _verify(name, seed, root, folder):
     print(f'verify: {many}, about {about_min} min in {FOLDER}/; results/ is not touched')
     if without and (not name):
         print(f"left out, since nothing of it is committed: {', '.join(without)}")
+    long = [cell.name for cell in cells.values() if cell.kind in LONG]
+    if long and (not name):
+        print(f"left out, since they take minutes each, by CELL=...: {', '.join(long)}")
     wrong, begin_s = ([], time.monotonic())
     for number, (cell, seeds) in enumerate(chosen, start=1):
         title = cell.name + (f", seed {', '.join(map(str, seeds))}" if cell.seeds else '')
