@@ -123,15 +123,15 @@ def imitation(environment, lessons, heldout, seed, steps, rated):
     """Imitate, then measure: fit in as many of the lessons as there are held-out states ([percent]), accuracy (N,) and
     regret (N,) in the held-out states, survival (E,) on the validation scenarios."""
     torch.set_num_threads(1)
-    bench = _bench(environment, config.root())
+    bench = _bench(environment, config.load().model_dump_json())
     policy = imitate(bench, lessons, seed, steps, rated)
     fit = [float(np.mean(open_loop(bench, policy, lessons[: len(heldout)])[0]))]
     return fit, *open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy))
 
 
 @functools.lru_cache(maxsize=1)
-def _bench(environment, folder):
-    """A process makes its grid once. folder: of the project that the environment is read from."""
+def _bench(environment, params):
+    """A process makes its grid once. params: what params.yaml says now, so that a changed one makes another."""
     return Bench(environment)
 
 

@@ -1,6 +1,7 @@
 """`make bench`: all benchmarks, printed as a table and written to results/benchmarks.csv."""
 
 import json
+from itertools import chain
 
 import pandas as pd
 
@@ -31,7 +32,7 @@ def quick(root):
 
 def main():
     root, table = config.root(), []
-    for row in (*quick(root), *learning.rows(), *whatif.rows()):
+    for row in chain(quick(root), learning.rows(), whatif.rows()):
         show(row)
         table.append(row)
     path = root / "results" / "benchmarks.csv"

@@ -152,6 +152,20 @@ def test_rated_labels_are_of_the_set_and_the_better_the_likelier(project):
     assert counts[j.ids[1]] / counts[j.ids[0]] == pytest.approx(np.e, rel=0.35)
 
 
+def test_imitations_in_two_processes_give_the_same_numbers(project, monkeypatch):
+    """... and there are never more labels than decisions."""
+    _, bench = project
+    few = bench.settings.model_copy(update={"train": bench.settings.train.model_copy(update={"decisions": 15})})
+    monkeypatch.setattr(bench, "settings", few)
+    heldout = bench.met("validation", 4)
+    tables = []
+    for jobs in ("1", "2"):
+        monkeypatch.setenv("ACE_JOBS", jobs)
+        tables.append(diagnosis.representation(bench, heldout, [6, 500], 3, 2))
+    assert tables[0] == tables[1]
+    assert {x for _, series, x, *_ in tables[0] if series.startswith("fit")} == {6, 15}
+
+
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 

@@ -115,6 +115,17 @@ def test_lines_are_the_most_loaded_that_last(small_world, monkeypatch):
     assert choose_lines(small_world, 3) == [18, 16, 15]
 
 
+def test_lines_that_an_opponent_attacks_are_left_out(small_world, monkeypatch):
+    loading = np.arange(20)
+    monkeypatch.setattr(outages, "_asked", lambda world, index: [SimpleNamespace(rho=loading)])
+    monkeypatch.setattr(outages, "_lasts", lambda world, index: outages.LASTS)
+    assert choose_lines(small_world, 3) == [19, 18, 17]
+    spec = small_world.spec.model_copy(update={"opponent": True})
+    monkeypatch.setattr(small_world, "spec", spec)
+    monkeypatch.setattr(small_world.env, "_opponent", SimpleNamespace(_lines_ids=[18, 2]))
+    assert choose_lines(small_world, 3) == [19, 17, 16]
+
+
 def test_where_none_lasts_the_longest_are_taken(small_world, monkeypatch):
     monkeypatch.setattr(outages, "_lasts", lambda world, index: 10 + (world.line in (4, 7)))
     assert sorted(choose_lines(small_world, 2)) == [4, 7]

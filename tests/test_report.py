@@ -529,6 +529,16 @@ def test_claims_of_ace_tell_what_the_papers_loss_alone_gives(params, results):
     assert "ace_literal" in told["C8"] and "ace_literal" in told["C9"] and "ace_literal" not in told["C3"]
 
 
+def test_c2_tells_what_a_longer_trained_sac_comes_to(params, results):
+    before = row(claims.evaluate(runs.read(params, results)), id="C2")
+    declare(params, results, {"sac_20k": 0.9})
+    told = claims.evaluate(runs.read(params, results)).set_index("id")
+    assert told.loc["C2", "evidence"].startswith(before["evidence"] + "; against sac_20k, which had ")
+    assert f"{told.loc['C2', 'measured']:.3g}" != "-20" and ": -20 [" in told.loc["C2", "evidence"]
+    assert told.loc["C2", "verdict"] == before["verdict"]
+    assert not any("sac_20k" in evidence for name, evidence in told["evidence"].items() if name != "C2")
+
+
 def test_an_undefined_ratio_of_the_papers_loss_leaves_aces_own_verdict(params, results):
     before = verdict_of("C9", params, results)
     declare(params, results, {"ace_literal": 0.1})
@@ -546,6 +556,15 @@ def test_c2_tells_each_environment(params, results):
     assert told.startswith(f"by environment: {ENVS[0]} 30 [") and f"] reproduced, {ENVS[1]} 30 [" in told
     params.grid.environments = ENVS[:1]
     assert "by environment" not in row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
+
+
+def test_rows_of_a_grid_tested_on_its_training_day_say_so(params, results):
+    params.days[ENVS[1]].days.test = [0]
+    tables.write_main(params, results)
+    tables.write_roles(params, results)
+    for name in ("main.md", "ablation_roles.md"):
+        grids = {line.split("|")[1].strip() for line in (results / "tables" / name).read_text().splitlines() if "| " in line}
+        assert {ENVS[0], f"{ENVS[1]}, same day"} == grids & {*ENVS, *(f"{env}, same day" for env in ENVS)}
 
 
 def test_a_grid_tested_on_its_training_day_is_told_and_not_counted(params, results):

@@ -307,6 +307,9 @@ stages:
   table:
     cmd: python ace/toy.py table
     outs: [{results/tables/toy.csv: {cache: false}}]
+  outages:
+    cmd: python ace/toy.py outages
+    outs: [{results/outages/toy.csv: {cache: false}}]
   planned:
     cmd: python ace/toy.py planned
     outs: [{results/tables/planned.csv: {cache: false}}]
@@ -325,6 +328,10 @@ def run(seed):
 if sys.argv[1] == "train":
     for seed in json.loads(sys.argv[-1]) or [0, 1]:
         run(seed)
+elif sys.argv[1] == "outages":
+    Path("results/outages").mkdir(exist_ok=True)
+    Path("results/outages/toy.csv").write_text("survival\\n0.1\\n")
+    print("minutes of play")
 else:
     Path("results/tables").mkdir(exist_ok=True)
     runs = sorted(Path("results/runs/toy/a").iterdir())
@@ -346,7 +353,7 @@ def project(tmp_path):
     ):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text(text)
-    for what in (["train", "[]"], ["table"]):
+    for what in (["train", "[]"], ["table"], ["outages"]):
         subprocess.run([sys.executable, "ace/toy.py", *what], cwd=tmp_path, check=True)
     for seed in (0, 1):
         path = tmp_path / f"results/provenance/toy/a/seed={seed}.json"
@@ -365,6 +372,8 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     shown = capfd.readouterr().out
     assert "2 of 2 cells agree" in shown and "drawn at random; again: make verify CELL=train@a SEED=" in shown
     assert "left out, since nothing of it is committed: planned" in shown
+    assert "left out, since each takes minutes: outages, and all trained seeds but one" in shown
+    assert "minutes of play" not in shown and shown.splitlines()[-1].startswith("verify: more is committed")
     assert contents(project / "results") == before
 
     table = project / "results/tables/toy.csv"
@@ -374,6 +383,10 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     (line,) = [line for line in shown.splitlines() if "line 3" in line]
     assert " ".join(line.split()) == "results/tables/toy.csv, line 3, survival 0.5 0.4 exact outside"
     assert "left out" not in shown and "0 of 1 cell agree" in shown and shown.splitlines()[-1].endswith("table")
+
+    assert recompute.verify("outages", root=project) == 0
+    shown = capfd.readouterr().out
+    assert "1 cell, about 7 min" in shown and "minutes of play" in shown, "what takes long shows its progress"
 
     manifest = project / "results/runs/toy/a/seed=1/manifest.json"
     manifest.write_text(manifest.read_text().replace('"sac"', '"sad"'))

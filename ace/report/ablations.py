@@ -17,7 +17,7 @@ import pandas as pd
 from ace.checked import ConfigError
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import Runs, ablations, declared, read
+from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read
 from ace.report.tables import HEADLINE, by_metric, mean_and_iqm
 from ace.report.typeset import thousands, with_interval, write_table
 
@@ -63,7 +63,7 @@ GROUPS = [
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac"),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac"),
     Group("The same settings once more", ["ace", "ace_again"], []),
-    Group("More samples without a model", ["sac", "sac_20k", "expert_sac", "expert_100k", "ace"], ["train.decisions"]),
+    Group("More samples without a model", ["sac", "sac_5k", "sac_20k", "expert_sac", "expert_100k", "ace"], ["train.decisions"]),
 ]
 # of one run, from its manifest
 COUNTS = {
@@ -72,7 +72,9 @@ COUNTS = {
     "lora_rounds": lambda manifest: len(manifest.get("finetune_rounds", [])),
     "lora_rounds_kept": lambda manifest: sum(each["accepted"] for each in manifest.get("finetune_rounds", [])),
     "adjustments": lambda manifest: manifest.get("shaped", 0),
+    "env_steps_to_train": RUN_METRICS["env_steps_to_train"],
     "simulator_calls_train": lambda manifest: manifest["budget"]["train"]["simulator_calls"],
+    "simulator_calls_corpus": lambda manifest: manifest["budget"]["corpus"].get("simulator_calls", 0),
     "llm_calls_train": lambda manifest: manifest["budget"]["train"]["llm_calls"],
 }
 COLUMNS = ["group", "env", "variant", "setting", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "reference"]
@@ -80,7 +82,8 @@ COLUMNS += ["reference_mean", "difference", "difference_low", "difference_high",
 COLUMNS += ["n_seeds", "n_episodes", "scale"]
 HEAD = ["Group", "Variant", "Setting", "Survival, %", "IQM [95 %]", "Reference on these seeds"]
 HEAD += ["minus reference [95 %]", "Reward", "IQM [95 %]", "minus reference [95 %]", "Refinements"]
-HEAD += ["LoRA rounds (kept)", "Adjustments", "Simulator calls", "LLM calls", "Seeds x episodes"]
+HEAD += ["LoRA rounds (kept)", "Adjustments", "Env. steps to train", "Simulator calls", "of its corpus", "LLM calls"]
+HEAD += ["Seeds x episodes"]
 NOTE = (
     "The reference of a group is ACE as in `base`; of the thresholds, the one of `base` with all bad cases of a "
     "mini-batch refined; of the groups with another reward or length, SAC under the same condition. ± is the standard "
@@ -89,8 +92,9 @@ NOTE = (
     "with; the column before it has the reference's mean on these. Intervals: 95 % bootstrap of seeds and episodes. "
     "With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the differences exclude 0, see "
     "the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds (in brackets those not "
-    "rolled back), adjustments of rewards and calls are counted in training, means over the seeds; the corpus of the "
-    "language model, the same for all rows that use the model, is not in them. Setting: as in the run's manifest. "
+    "rolled back), adjustments of rewards and calls are counted in training, means over the seeds; what the corpus of the "
+    "language model took, once for all rows that use it, stands in a column of its own; environment steps include it, and "
+    "validation. Setting: as in the run's manifest. "
     f"{NOT_RUN}: not in the declared grid of params.yaml."
 )
 
@@ -215,7 +219,9 @@ def _line(table, env, variant, said, title):
         *(f"{survival['reference_mean']:.1f}" if known else "", _difference(survival)),
         *(*mean_and_iqm(reward, 1), _difference(reward)),
         *(thousands(survival["refinements"]), rounds, thousands(survival["adjustments"])),
-        *(thousands(survival["simulator_calls_train"]), thousands(survival["llm_calls_train"])),
+        thousands(survival["env_steps_to_train"]),
+        *(thousands(survival["simulator_calls_train"]), thousands(survival["simulator_calls_corpus"])),
+        thousands(survival["llm_calls_train"]),
         f"{survival['n_seeds']} x {survival['n_episodes']}",
     ]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ace.report import measure
@@ -31,6 +32,7 @@ COLUMNS += ["criterion", "verdict", "evidence"]
 NUMBERS = ["measured", "ci_low", "ci_high"]
 LITERAL = "ace_literal"
 WITHOUT_CLONING = ("sac", "ace_no_actor")  # hold nothing to clone: LITERAL differs from them by its mechanisms alone
+LONGER = ("sac_5k", "sac_20k")  # plain SAC with about ACE's environment steps, and with several times as many
 PLACES = ["unit", "notebook", "stage"]  # of each claim; not in claims.csv
 
 
@@ -235,7 +237,7 @@ def evaluate(runs, ids=None):
     for claim in [claim for claim in CLAIMS if not ids or claim.id in ids]:
         try:
             measured, n, verdict, evidence = claim.measure(runs)
-            evidence += _literal(claim, runs)
+            evidence += _literal(claim, runs) + _longer(claim, runs)
         except measure.NotTested as reason:
             measured, n, verdict, evidence = (None, None, None), "", "not tested", f"not tested: {reason}"
         said = [claim.id, claim.claim, claim.paper_value, claim.source]
@@ -256,6 +258,22 @@ def _literal(claim, runs):
     except measure.NotTested as reason:
         return f"; with the paper's loss alone ({LITERAL}): not tested ({reason})"
     return f"; with the paper's loss alone ({LITERAL}): {value:.3g} [{low:.3g}, {high:.3g}], {verdict}"
+
+
+def _longer(claim, runs):
+    """The same measure against plain SAC that trained for longer, where that was run: told, and not judged."""
+    if claim.measure.keywords.get("worse") != "sac":
+        return ""
+    told = ""
+    for variant in [variant for variant in LONGER if variant in runs.variants]:
+        (value, low, high), n, *_ = claim.measure(runs, worse=variant)
+        steps = [
+            np.mean([runs.scores(env, each, "env_steps_to_train").mean() for env in runs.held_out_of([variant])])
+            for each in (variant, "ace")
+        ]
+        told += f"; against {variant}, which had {steps[0]:,.0f} environment steps to ace's {steps[1]:,.0f}: "
+        told += f"{value:.3g} [{low:.3g}, {high:.3g}] ({n})"
+    return told
 
 
 def write(params, results):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import ReportError, ablations, declared, read, seeds_of, titled
+from ace.report.runs import ReportError, ablations, declared, named, read, seeds_of, titled
 from ace.report.typeset import markdown, with_interval, write_table
 
 REFERENCE = "sac"
@@ -48,13 +48,13 @@ def write_outages(params, results):
     """Writes tables/outages.{csv,md,tex} under results: a row for each grid, outage ("all": all of them) and method."""
     rows = [row for env in params.grid.environments for row in of_environment(params, results, env)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    write_table(results, "outages", table, HEAD, _cells(table), f"Unseen outages, scale {params.scale}", NOTE)
+    write_table(results, "outages", table, HEAD, _cells(params, table), f"Unseen outages, scale {params.scale}", NOTE)
     return table
 
 
-def as_markdown(table):
+def as_markdown(params, table):
     """Some rows of the table, and the note."""
-    return f"{markdown(HEAD, _cells(table))}\n{NOTE}\n"
+    return f"{markdown(HEAD, _cells(params, table))}\n{NOTE}\n"
 
 
 def sentences(params, table, ours="ace"):
@@ -73,14 +73,14 @@ HEAD = ["Grid", "Method", "Line out", "Survival, % [95 %]", "Intact, %", "Change
 HEAD += ["Seeds x episodes"]
 
 
-def _cells(table):
+def _cells(params, table):
     cells = []
     for row in table.itertuples():
         survival = with_interval(row.survival, row.ci_low, row.ci_high, 1)
         change = with_interval(row.change, row.change_low, row.change_high, 1, sign="+")
         lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign="+")
         count = f"{row.n_seeds} x {row.n_episodes}"
-        cells.append([row.env, label(row.variant), row.outage, survival, f"{row.intact:.1f}", change, lead, count])
+        cells.append([named(params, row.env), label(row.variant), row.outage, survival, f"{row.intact:.1f}", change, lead, count])
     return cells
 
 

@@ -125,6 +125,11 @@ def titled(params, env):
     return f"{env}, tested on its training day" if is_same_day(params, env) else env
 
 
+def named(params, env):
+    """An environment's name for a row of a table."""
+    return f"{env}, same day" if is_same_day(params, env) else env
+
+
 def declared(params):
     """Names of all methods that are run on every environment of the grid, baselines first."""
     return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]

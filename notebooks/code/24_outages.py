@@ -9,7 +9,7 @@ params = load()
 results = root() / 'results'
 table = outages.write_outages(params, results)
 shown = table if by_line else table[table['outage'] == outages.ALL]
-display(Markdown(outages.as_markdown(shown)))
+display(Markdown(outages.as_markdown(params, shown)))
 
 # %%
 Markdown(outages.sentences(params, table))

@@ -69,13 +69,13 @@ def draw(lessons, n, seed):
 
 def imitation(environment, lessons, heldout, seed, steps, rated):
     torch.set_num_threads(1)
-    bench = _bench(environment, config.root())
+    bench = _bench(environment, config.load().model_dump_json())
     policy = imitate(bench, lessons, seed, steps, rated)
     fit = [float(np.mean(open_loop(bench, policy, lessons[:len(heldout)])[0]))]
     return (fit, *open_loop(bench, policy, heldout), survival(bench.world, evaluate.Policy(policy)))
 
 @functools.lru_cache(maxsize=1)
-def _bench(environment, folder):
+def _bench(environment, params):
     return Bench(environment)
 
 def imitate(bench, lessons, seed, steps, rated):

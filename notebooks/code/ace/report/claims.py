@@ -2,6 +2,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+import numpy as np
 import pandas as pd
 from ace.report import measure
 from ace.report.runs import ReportError, read
@@ -14,6 +15,7 @@ COLUMNS += ['criterion', 'verdict', 'evidence']
 NUMBERS = ['measured', 'ci_low', 'ci_high']
 LITERAL = 'ace_literal'
 WITHOUT_CLONING = ('sac', 'ace_no_actor')
+LONGER = ('sac_5k', 'sac_20k')
 PLACES = ['unit', 'notebook', 'stage']
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def evaluate(runs, ids=None):
     for claim in [claim for claim in CLAIMS if not ids or claim.id in ids]:
         try:
             measured, n, verdict, evidence = claim.measure(runs)
-            evidence += _literal(claim, runs)
+            evidence += _literal(claim, runs) + _longer(claim, runs)
         except measure.NotTested as reason:
             measured, n, verdict, evidence = ((None, None, None), '', 'not tested', f'not tested: {reason}')
         said = [claim.id, claim.claim, claim.paper_value, claim.source]
@@ -53,6 +55,17 @@ def _literal(claim, runs):
     except measure.NotTested as reason:
         return f"; with the paper's loss alone ({LITERAL}): not tested ({reason})"
     return f"; with the paper's loss alone ({LITERAL}): {value:.3g} [{low:.3g}, {high:.3g}], {verdict}"
+
+def _longer(claim, runs):
+    if claim.measure.keywords.get('worse') != 'sac':
+        return ''
+    told = ''
+    for variant in [variant for variant in LONGER if variant in runs.variants]:
+        (value, low, high), n, *_ = claim.measure(runs, worse=variant)
+        steps = [np.mean([runs.scores(env, each, 'env_steps_to_train').mean() for env in runs.held_out_of([variant])]) for each in (variant, 'ace')]
+        told += f"; against {variant}, which had {steps[0]:,.0f} environment steps to ace's {steps[1]:,.0f}: "
+        told += f'{value:.3g} [{low:.3g}, {high:.3g}] ({n})'
+    return told
 
 def write(params, results):
     runs = read(params, results)

@@ -1,7 +1,7 @@
 from pathlib import Path
 import pandas as pd
 from ace.report import stats
-from ace.report.runs import ReportError, declared, read
+from ace.report.runs import ReportError, declared, named, read
 from ace.report.typeset import markdown, with_interval, write_csv, write_text
 COLUMNS = ['grid', 'proposer', 'metric', 'value', 'ci_low', 'ci_high', 'n_states']
 ALONE, REFERENCE = ('llm_only', 'reconnect')
@@ -36,7 +36,7 @@ def write_language_model(params, results):
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
     folder = Path(results) / 'tables'
     write_csv(table, folder / 'language_model.csv')
-    rows = [[row.grid, row.proposer, row.metric, with_interval(row.value, row.ci_low, row.ci_high, 3), str(row.n_states)] for row in table.itertuples()]
+    rows = [[named(params, r.grid), r.proposer, r.metric, with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)] for r in table.itertuples()]
     text = markdown(['Grid', 'Proposer', 'Metric', 'Value [95 %]', 'n'], rows)
     write_text(folder / 'language_model.md', f'# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n')
     return table

@@ -3,7 +3,7 @@ from pathlib import Path
 import pandas as pd
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import ReportError, ablations, declared, read, seeds_of, titled
+from ace.report.runs import ReportError, ablations, declared, named, read, seeds_of, titled
 from ace.report.typeset import markdown, with_interval, write_table
 REFERENCE = 'sac'
 ALL = 'all'
@@ -27,11 +27,11 @@ def read_outages(params, results, env):
 def write_outages(params, results):
     rows = [row for env in params.grid.environments for row in of_environment(params, results, env)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    write_table(results, 'outages', table, HEAD, _cells(table), f'Unseen outages, scale {params.scale}', NOTE)
+    write_table(results, 'outages', table, HEAD, _cells(params, table), f'Unseen outages, scale {params.scale}', NOTE)
     return table
 
-def as_markdown(table):
-    return f'{markdown(HEAD, _cells(table))}\n{NOTE}\n'
+def as_markdown(params, table):
+    return f'{markdown(HEAD, _cells(params, table))}\n{NOTE}\n'
 
 def sentences(params, table, ours='ace'):
     lines = []
@@ -45,14 +45,14 @@ def sentences(params, table, ours='ace'):
 HEAD = ['Grid', 'Method', 'Line out', 'Survival, % [95 %]', 'Intact, %', 'Change [95 %]', 'minus SAC [95 %]']
 HEAD += ['Seeds x episodes']
 
-def _cells(table):
+def _cells(params, table):
     cells = []
     for row in table.itertuples():
         survival = with_interval(row.survival, row.ci_low, row.ci_high, 1)
         change = with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
         lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
         count = f'{row.n_seeds} x {row.n_episodes}'
-        cells.append([row.env, label(row.variant), row.outage, survival, f'{row.intact:.1f}', change, lead, count])
+        cells.append([named(params, row.env), label(row.variant), row.outage, survival, f'{row.intact:.1f}', change, lead, count])
     return cells
 
 def of_environment(params, results, env):

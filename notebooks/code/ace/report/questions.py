@@ -13,7 +13,7 @@ POINTS = 'pts of survival'
 DIGITS = {'share of the target': 2, 'simulator calls': 0}
 COLUMNS = ['id', 'question', 'design', 'contrast', 'estimate', 'ci_low', 'ci_high', 'unit', 'n']
 COLUMNS += ['figure', 'answer', 'scale']
-NOTE = f'Differences of mean survival on identical test episodes and on the seeds that all variants of a contrast were run with. Intervals: 95 % bootstrap of seeds and episodes; of an entropy, a fall or a number of calls of seeds alone. With three seeds they are too narrow. Q4 is averaged over all grids with test days of their own. {NOT_RUN}: not in the declared grid.'
+NOTE = f'Differences of mean survival on identical test episodes and on the seeds that all variants of a contrast were run with. Intervals: 95 % bootstrap of seeds and episodes; of an entropy, a fall or a number of calls of seeds alone. With three seeds they are too narrow. Q4 is averaged over all grids with test days of their own, all others are of {{home}}. {NOT_RUN}: not in the declared grid.'
 
 def _survival(run):
     column, factor = EPISODE_METRICS['survival']
@@ -94,7 +94,7 @@ def write(params, results):
     runs, home = (read(params, results), params.grid.ablations.environment)
     rows, lines, texts = ([], [], [])
     for q in QUESTIONS:
-        envs = [env for env in runs.environments if env not in runs.same_day] if q.everywhere else [home]
+        envs = runs.held_out_of([]) if q.everywhere else [home]
         measured = {c.name: read_outage(results, home, c) if isinstance(c, Outage) else measure(runs, envs, c) for c in q.contrasts}
         answer = q.answer({name: each and each[0] for name, each in measured.items()})
         head, ends, before = ([q.id, q.question, q.design], [q.figure, answer, params.scale], len(rows))
@@ -114,6 +114,6 @@ def write(params, results):
     folder = Path(results) / 'tables'
     write_csv(table, folder / 'open_questions.csv')
     contrasts = markdown(['Question', 'Contrast', 'Estimate [95 %]', 'Unit', 'n'], lines)
-    title = f'# The open questions, {home}, scale {params.scale}'
-    write_text(folder / 'open_questions.md', f'{title}\n\n' + '\n'.join(texts) + f'\n{contrasts}\n{NOTE}\n')
+    title, note = (f'# The open questions, scale {params.scale}', NOTE.replace('{home}', home))
+    write_text(folder / 'open_questions.md', f'{title}\n\n' + '\n'.join(texts) + f'\n{contrasts}\n{note}\n')
     return table

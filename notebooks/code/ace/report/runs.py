@@ -68,6 +68,9 @@ def is_same_day(params, env):
 def titled(params, env):
     return f'{env}, tested on its training day' if is_same_day(params, env) else env
 
+def named(params, env):
+    return f'{env}, same day' if is_same_day(params, env) else env
+
 def declared(params):
     return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
 

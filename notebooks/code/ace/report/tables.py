@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
+from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, named, read
 from ace.report.typeset import thousands, with_interval, write_csv, write_table, write_text
 COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
@@ -14,7 +14,7 @@ HAS_ROLE = {'ace': ('yes', 'yes'), 'ace_no_actor': ('no', 'yes'), 'ace_no_critic
 MAIN_ABLATIONS = ['ace_no_actor', 'ace_no_critic', 'ace_literal']
 REFERENCES = ['reconnect', 'sac', 'random_refine', 'frequency_refine', 'expert_sac', 'ace']
 HEADLINE = ['survival', 'reward']
-NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Reward is summed over an episode, which differs in length by grid. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Simulator calls are AC power flows; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for these source days (see results/scenarios/; where one is packaged, it is the training's too), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the catalogue."
+NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Reward is summed over an episode, which differs in length by grid. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Simulator calls are AC power flows; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for these source days (see results/scenarios/; *same day*: one is packaged, and it is the training's too), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the catalogue."
 
 def main_methods(params):
     return [v for v in declared(params) if not v.startswith('ace_') or v in MAIN_ABLATIONS]
@@ -55,7 +55,7 @@ def write_main(params, results, variants=None):
     for env in runs.environments:
         for variant in runs.variants:
             cells = by_metric(table, env, variant)
-            rows.append([env, label(variant), *mean_and_iqm(cells['survival'], 1), *mean_and_iqm(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [thousands(cells['env_steps_to_train']['mean'])] + [thousands(cells['topology_actions']['mean'])] + [thousands(cells['survival'][what]) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [thousands(cells['llm_calls_test']['mean']), thousands(cells['survival']['train_s'])])
+            rows.append([named(params, env), label(variant), *mean_and_iqm(cells['survival'], 1), *mean_and_iqm(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [thousands(cells['env_steps_to_train']['mean'])] + [thousands(cells['topology_actions']['mean'])] + [thousands(cells['survival'][what]) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [thousands(cells['llm_calls_test']['mean']), thousands(cells['survival']['train_s'])])
     write_table(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}', NOTE)
     write_csv(pairs, Path(results) / 'tables' / 'paired.csv')
     return (table, pairs)
@@ -76,7 +76,7 @@ def write_roles(params, results, variants=None):
     for env in runs.environments:
         for variant in runs.variants:
             cells = by_metric(table, env, variant)
-            row = [env, label(variant), *HAS_ROLE.get(variant, ('', ''))]
+            row = [named(params, env), label(variant), *HAS_ROLE.get(variant, ('', ''))]
             for metric in HEADLINE:
                 row += mean_and_iqm(cells[metric], 1)
                 row.append(with_interval(*(cells[metric][name] for name in differences), 1, sign='+'))
