@@ -190,8 +190,10 @@ def test_in_the_shifted_world_limits_are_others_and_a_line_stays_out(params):
 
 
 def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
+    days = {"a": SimpleNamespace(train=[0], test=[1]), "b": SimpleNamespace(train=[0], test=[0])}
     params = SimpleNamespace(
         scale="quick",
+        environment=lambda env: SimpleNamespace(days=days[env]),
         grid=SimpleNamespace(
             environments=["a", "b"], variants=["ace"], baselines=[], lm_baselines=[], ablations=SimpleNamespace(variants=[])
         ),
@@ -208,9 +210,10 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         "b,model,one_proposal,0.5,0.4,0.6,30",
     ]  # fmt: skip
     assert (
-        "| b | model | one_proposal | 0.500 [0.400, 0.600] | 30 |"
+        "| b, same day | model | one_proposal | 0.500 [0.400, 0.600] | 30 |"
         in (tmp_path / "tables/language_model.md").read_text()
     )
+    assert "| a | model |" in (tmp_path / "tables/language_model.md").read_text()
     (tmp_path / "language_model" / "b" / "rates.csv").unlink()
     with pytest.raises(ReportError, match="language_model@b"):
         language.write_language_model(params, tmp_path)

@@ -100,7 +100,8 @@ def summary(table):
     return f"{done}; {NOT_RUN}: {', '.join(missing)}." if missing else f'{done}.'
 
 def _rows(runs, env, group, variant, said):
-    counts = [count(runs, env, variant, what) for what in COUNTS]
+    counts = {what: count(runs, env, variant, what) for what in COUNTS}
+    counts['env_steps_to_train'] = round(counts['env_steps_to_train'])
     compared = variant != group.reference and (env, group.reference) in runs.cells
     for metric in HEADLINE:
         found = stats.summary(runs.scores(env, variant, metric))
@@ -108,7 +109,7 @@ def _rows(runs, env, group, variant, said):
         if compared:
             other = pair(runs, env, variant, group.reference, metric)
             against = [group.reference, other.mean_b, *other.difference, other.n_seeds]
-        yield [group.title, env, variant, said, metric, *found[:5], *against, *counts, *found[5:], runs.scale]
+        yield [group.title, env, variant, said, metric, *found[:5], *against, *counts.values(), *found[5:], runs.scale]
 
 def _line(table, env, variant, said, title):
     cells = by_metric(table, env, variant)
