@@ -33,7 +33,7 @@ def tasks_of(params, environment, idle, learned):
 
 
 def play_tasks(function, tasks, what):
-    """[function(variant, seed, policy) for each task], over ACE_JOBS processes, with a progress bar named `what`."""
+    """[function(*task) for each task], over ACE_JOBS processes, with a progress bar named `what`."""
     parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as="generator")
     work = parallel(joblib.delayed(function)(*task) for task in tasks)
     with tqdm(work, total=len(tasks), desc=what, unit="run") as bar:

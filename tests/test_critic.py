@@ -219,5 +219,36 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         language.write_language_model(params, tmp_path)
 
 
+def made_up_rates(**ends):
+    """Two grids; rates of 0.5 +- 0.1 unless given as proposer__metric=(low, high)."""
+    names = ["model__one_proposal", "random__one_proposal", "frequency__one_proposal", "model__critic_sign"]
+    names += ["majority__critic_sign", "model__critic_sign_state_index", "majority__critic_sign_state_index"]
+    names += ["model_before_lora__one_proposal", "model_after_lora__lora_gain", "model__alone_minus_do_nothing"]
+    given = {name: ends.get(name, (0.4, 0.6)) for name in names}
+    rows = [["a", *name.split("__"), sum(each) / 2, *each, 30] for name, each in given.items()]
+    return pd.DataFrame([*rows, ["b", "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS)
+
+
+def test_what_the_model_is_good_for_follows_from_the_intervals():
+    days = SimpleNamespace(train=[0], test=[1])
+    params = SimpleNamespace(environment=lambda env: SimpleNamespace(days=days))
+    table = made_up_rates(random__one_proposal=(0.1, 0.3), frequency__one_proposal=(0.55, 0.7), majority__critic_sign=(0.7, 0.9))
+    first, second = language.answers(params, table).splitlines()
+    assert "above a random action (0.20), interval overlaps that of the lookup table (0.62)" in first
+    assert "sign of g_LLM 0.50 [0.40, 0.60]: below always the more frequent sign (0.80)" in first
+    assert "LoRA under a shift +0.500 [+0.400, +0.600], above 0" in first
+    assert second == "- **b**: one proposal 0.50 [0.40, 0.60]."  # nothing else was measured there
+    gains = made_up_rates(model_after_lora__lora_gain=(-0.1, 0.1))
+    assert "LoRA under a shift +0.000 [-0.100, +0.100], not told apart from 0" in language.answers(params, gains)
+    shown = language.proposals(params, table, "one_proposal")
+    assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
+    assert language.signs(params, table).splitlines()[2:] == [
+        "| a | state | bare index | 0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | 30 |"
+    ], "critic_sign by itself is not shown"
+    shifted = language.shift(params, table)
+    assert "before the LoRA rounds | 0.500 [0.400, 0.600] | 30 states |" in shifted
+    assert "+0.5 [+0.4, +0.6] | 30 episodes |" in shifted and "| b |" not in shifted
+
+
 def test_committed_rates_can_be_put_together(params):
     assert {"model", "random", "frequency"} <= set(language.rates(params, ROOT / "results")["proposer"])

@@ -240,11 +240,11 @@ def test_what_is_missing_is_named_before_anything_is_measured(project, monkeypat
 def test_figure_and_its_data(whole, tmp_path):
     table, text, _ = whole
     for folder in (tmp_path / "a", tmp_path / "b"):
-        drawn.write_figure(table, folder)
+        drawn.write_figure(table, folder, "case14")
     for kind in ("png", "svg", "pdf", "csv"):
-        first, second = (tmp_path / name / "figures" / f"diagnosis.{kind}" for name in "ab")
+        first, second = (tmp_path / name / "figures" / f"diagnosis_case14.{kind}" for name in "ab")
         assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 1000
-    assert (tmp_path / "a/figures/diagnosis.csv").read_bytes() == text
+    assert (tmp_path / "a/figures/diagnosis_case14.csv").read_bytes() == text
 
 
 def test_a_sentence_for_each_question_with_its_numbers(whole):

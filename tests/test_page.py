@@ -204,6 +204,84 @@ def test_the_verdict_table_is_readmes(committed):
     assert committed.cells["verdicts"] == cells
 
 
+def test_what_holds_stands_above_the_verdicts(params, folder):
+    _, seen = written(params, folder)
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    words = re.findall(r"\w+", readme.split("## What holds\n")[1].split(show.START)[0])
+    text = re.findall(r"\w+", seen.text["verdicts"])
+    start = text.index(words[0])
+    assert len(words) > 50 and text[start : start + len(words)] == words
+    assert len(text) > start + len(words) + 14 * 6, "before the table"
+    for verdict in claims.measure.VERDICTS:
+        assert f'<dt class="{verdict.replace(" ", "-")}">{verdict}</dt>' in (folder / "results/report.html").read_text()
+
+
+def test_what_holds_needs_the_claims_marker(params, folder):
+    readme = folder / "README.md"
+    readme.write_text(readme.read_text().replace(show.START, ""))
+    with pytest.raises(ReportError, match=r"^README\.md has no `<!-- claims:start -->` in section `## What holds`, [^\n]*$"):
+        page.write(params, folder)
+    readme.write_text(readme.read_text().replace("## What holds", "## Findings"))
+    with pytest.raises(ReportError, match=r"^README\.md has no section `## What holds`, which the report shows$"):
+        page.write(params, folder)
+
+
+def test_every_figure_says_what_it_shows():
+    assert [item.place for item in page.ITEMS if item.place.startswith("figures") and not item.about] == []
+    diagnosis = next(item for item in page.ITEMS if item.place == "figures/diagnosis_*")
+    assert all(f"{panel}: " in diagnosis.about for panel in range(1, 6)) and "notebook" not in diagnosis.about
+    titles = [item.title for item in page.ITEMS]
+    assert len({title.partition(":")[0] for title in titles}) == len(titles), "one Table 1"
+
+
+def test_an_item_of_each_environment():
+    item = page.Item("figures/diagnosis_*", "Diagnosis", "why", folded=True)
+    there = ["figures/diagnosis", "figures/diagnosis_a", "figures/diagnosis_b_c", "tables/diagnosis_d", "figures/main"]
+    assert item.among(there) == [
+        page.Item("figures/diagnosis_a", "Diagnosis, a", "why", True),
+        page.Item("figures/diagnosis_b_c", "Diagnosis, b_c", "why", True),
+    ]
+    assert item.among(["figures/main"]) == [item], "it is named as missing"
+    plain = page.Item("figures/diagnosis", "Diagnosis")
+    assert plain.among(there) == [plain]
+
+
+def test_the_stage_of_each_environment_makes_its_own(tmp_path):
+    (tmp_path / "dvc.yaml").write_text(
+        "stages:\n"
+        "  diagnosis:\n    matrix: {env: '${grid.environments}'}\n    cmd: run notebooks/04.ipynb -p environment ${item.env}\n"
+        "    outs: ['results/diagnosis/${item.env}.csv', {'results/figures/diagnosis_${item.env}.png': {cache: false}}]\n"
+        "  train:\n    matrix: {env: [a], variant: [x]}\n    cmd: run notebooks/03.ipynb\n"
+        "    outs: ['results/${item.env}/${item.variant}']\n"
+        "  claims:\n    cmd: run notebooks/90.ipynb\n    metrics: [results/claims.csv]\n"
+    )
+    made = page.makers(tmp_path / "dvc.yaml", ["a", "b"])
+    assert made == {
+        "results/diagnosis/a.csv": ("diagnosis@a", "notebooks/04.ipynb"),
+        "results/diagnosis/b.csv": ("diagnosis@b", "notebooks/04.ipynb"),
+        "results/figures/diagnosis_a.png": ("diagnosis@a", "notebooks/04.ipynb"),
+        "results/figures/diagnosis_b.png": ("diagnosis@b", "notebooks/04.ipynb"),
+        "results/${item.env}/${item.variant}": ("train", "notebooks/03.ipynb"),
+        "results/claims.csv": ("claims", "notebooks/90.ipynb"),
+    }
+
+
+def test_a_folded_table_is_told_on_paper(params, folder):
+    rows = "".join(f"| a | {n}.5 |\n" for n in range(3))
+    path = folder / "results/tables/language_model"
+    path.with_suffix(".md").write_text(f"# x\n\n| Grid | Value |\n| --- | --- |\n{rows}\nA note.\n")
+    _, seen = written(params, folder)
+    text = seen.text["tables-language_model"]
+    assert "3 rows, not printed: results/tables/language_model.csv" in text and "A note." in text
+    assert seen.cells["tables-language_model"] == ["a", "0.5", "a", "1.5", "a", "2.5"]
+    html = (folder / "results/report.html").read_text()
+    assert "<details><summary>3 rows</summary><div class=\"scroll by-second\"" in html
+    assert "rows, not printed: results/tables/paired.csv" in seen.text["tables-paired"]
+    style = html.split("@media print")[1]
+    assert "details { display: none; }" in style and ".unprinted { display: block; }" in style
+    assert "not printed" not in seen.text["tables-main"]
+
+
 def test_deviations_and_issues_are_readmes(committed):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, heading, mark in (

@@ -258,8 +258,8 @@ def test_where_an_address_takes_the_place_of_the_set_of_actions(tmp_path):
 
     cells = plan.cells(made(tmp_path, change))
     failed = {f.what: f.text for f in language.findings(cells, tmp_path) if "card.json" in f.text}
-    assert set(failed) == {"lm_baseline@case14-dc_argmin", "diagnosis"}
-    assert plan.CARD in failed["diagnosis"]
+    assert set(failed) == {"lm_baseline@case14-dc_argmin", "diagnosis@case14"}
+    assert plan.CARD in failed["diagnosis@case14"]
     cells = asking(tmp_path)
     assert [f.state for f in language.findings(cells, tmp_path)] == ["ok"], "the pipeline makes the card first"
 

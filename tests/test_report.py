@@ -315,6 +315,31 @@ def test_roles_table(params, results):
     text = (results / "tables/ablation_roles.md").read_text()
     assert "| ACE without f_LLM | no | yes |" in text
     assert "-10.0 [-1" in text
+    assert "DC calls" not in text, "the note explains the columns of this table only"
+    said = tables.roles_answer(params, table).splitlines()
+    assert len(said) == len(ENVS) and said[0].startswith(f"- **{ENVS[0]}**, survival minus ACE's: ACE without f_LLM -30.0 [")
+    assert "ACE without g_LLM -10.0 [" in said[0] and "], below 0" in said[0] and "in 3 of 3 of ACE's checkpoints" in said[0]
+    level = table.assign(difference_high=1.0)
+    assert "not told apart from 0" in tables.roles_answer(params, level) and "below" not in tables.roles_answer(params, level)
+    assert "nothing to compare" in tables.roles_answer(params, table[table["variant"] == "ace"])
+
+
+def test_leads_turn_a_pair_that_is_there_the_other_way_round(params, results):
+    _, pairs = tables.write_main(params, results)
+    params.days[ENVS[1]].days.test = [0]
+    text = tables.leads(params, pairs[pairs["b"] != "sac"], ["sac", "reconnect", "expert_sac"])
+    assert f"| {ENVS[0]} | SAC | +30.0 [+2" in text and "] | above 0 |" in text  # from sac - ace
+    assert f"| {ENVS[1]}, same day | Reconnect lines | +36.0 [" in text  # from ace - reconnect
+    assert "expert" not in text and text.endswith(f"counted for no claim: {ENVS[1]}.\n")
+    level = pairs.assign(ci_low=-1.0)
+    assert "not told apart from 0" in tables.leads(params, level, ["sac"]) and "no claim" not in tables.leads(
+        params, level[level["env"] == ENVS[0]], ["sac"]
+    )
+
+
+def test_told_by_the_interval_alone():
+    ends = [(0.1, 2), (-2, -0.1), (0, 2), (-1, 1), (np.nan, np.nan)]
+    assert [tables.told(*each) for each in ends] == ["above 0", "below 0", *["not told apart from 0"] * 3]
 
 
 @pytest.mark.parametrize(
@@ -407,6 +432,30 @@ def test_seed_without_training_is_named(params, results):
     (results / "runs/case14/sac/seed=1/training.csv").unlink()
     with pytest.raises(ReportError, match=r"case14/sac.*dvc repro train@case14-sac"):
         figures.learning_curves(params, results)
+
+
+def test_where_the_curves_end_is_told(params, results):
+    data = figures.learning_data(runs.read(params, results, ["sac", "ace", "ace_no_critic"]))
+    line = figures.ends_told(params, data).split("\n")[0]
+    assert line.startswith("- **wcci2020**, Survival, % of the horizon: ACE goes from 63 at 500 decisions to 67.6 (seeds 66.6")
+    assert "; SAC goes from 33 at 500 decisions to 37.6 (seeds" in line
+    assert "ACE is above SAC, even its lowest seed above the highest of SAC; the highest mean at the end is ACE" in line
+    assert line.endswith("the seeds of none of the 2 others reach into their range.")
+    data.loc[(data["variant"] == "sac") & (data["decisions"] == 1500), "high"] = 70.0
+    line = figures.ends_told(params, data).split("\n")[0]
+    assert "above SAC, but the ranges of their seeds overlap" in line and "the seeds of 1 of the 2 others" in line
+    data.loc[(data["variant"] == "sac") & (data["decisions"] == 1500), "value"] = 69.0
+    assert "ACE is not above SAC; the highest mean at the end is SAC's, 69 " in figures.ends_told(params, data)
+    alone = figures.ends_told(params, data[data["variant"] == "ace"])
+    assert "SAC" not in alone and alone.split("\n")[0].endswith(").")
+    assert list(figures.last_and_best(data))[2:4] == ["last survival, %", "best survival, %"]
+    assert list(figures.last_and_best(data, "q_std"))[2:4] == ["last Standard deviation of Q", "best Standard deviation of Q"]
+
+
+def test_a_validation_gets_one_marker():
+    assert figures._marked(np.array([255.0, 259, 261, 504, 540, 755, 760, 1001])).tolist() == [2, 4, 6, 7]
+    assert figures._marked(np.array([250.0, 500, 750])).tolist() == [0, 1, 2]
+    assert figures._marked(np.array([250.0])).tolist() == [0]
 
 
 def test_unknown_curve_is_refused(params, results):
@@ -531,10 +580,12 @@ def test_claims_of_ace_tell_what_the_papers_loss_alone_gives(params, results):
 
 def test_c2_tells_what_a_longer_trained_sac_comes_to(params, results):
     before = row(claims.evaluate(runs.read(params, results)), id="C2")
-    declare(params, results, {"sac_20k": 0.9})
+    declare(params, results, {"sac_20k": 0.9, "ace_long": 0.8})
     told = claims.evaluate(runs.read(params, results)).set_index("id")
-    assert told.loc["C2", "evidence"].startswith(before["evidence"] + "; against sac_20k, which had ")
-    assert f"{told.loc['C2', 'measured']:.3g}" != "-20" and ": -20 [" in told.loc["C2", "evidence"]
+    assert told.loc["C2", "evidence"].startswith(before["evidence"] + "; ace against sac_20k: -20 [")
+    assert f"{told.loc['C2', 'measured']:.3g}" != "-20" and "ace_long" not in told.loc["C2", "evidence"], "alone"
+    longer = told.loc["C2", "evidence"].removeprefix(before["evidence"])
+    assert "a run used, corpus included: ace " in longer and " sac_20k " in longer, "budgets of both beside"
     assert told.loc["C2", "verdict"] == before["verdict"]
     assert not any("sac_20k" in evidence for name, evidence in told["evidence"].items() if name != "C2")
 

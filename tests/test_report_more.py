@@ -96,6 +96,19 @@ def test_the_papers_figures_stand_apart(results):
     assert not [name for name in cost.NUMBERS if unmeasured[name] is not None and not pd.isna(unmeasured[name])]
 
 
+def test_latency_beside_aces_and_the_share_of_the_agent(results):
+    for seed in (0, 1, 2):
+        rich_run(results, seed)
+    read = runs.read(PARAMS, results)
+    text = cost.latency(cost.write_cost(PARAMS, results))
+    assert "| case14 | ACE | 1.50 | 1 | 2,000 | 5.50 |" in text
+    assert "| case14 | SAC | – | – |" in text, "nobody took its time"
+    # 0.5, 1.5, 2.5 ms for each of 8 x 20 decisions, in tests of 10, 11, 12 seconds
+    share = np.mean([100 * 0.160 * ms / s for ms, s in ((0.5, 10), (1.5, 11), (2.5, 12))])
+    assert f"grid: of ACE {share:.0f} to {share:.0f} %." in cost.share_of_the_agent(read)
+    assert cost.share_of_the_agent(read, ["greedy", "llm_only"]) == ""
+
+
 # --- unseen outages ---
 
 
@@ -144,7 +157,69 @@ def test_outages_without_sac_have_no_lead(played):
         write_outages_of(played, env, variants=("ace",))
     table = outages.write_outages(PARAMS, played)
     assert table["minus_sac"].isna().all()
-    assert "from SAC" not in outages.sentences(PARAMS, table)
+    assert table["intact_minus_sac"].isna().all() and table["minus_ace"].isna().all()
+    assert "over SAC" not in outages.sentences(PARAMS, table)
+
+
+def test_each_outage_in_turn_is_not_all_lines_at_once(played):
+    table = outages.write_outages(PARAMS, played)
+    text = (played / "tables/outages.md").read_text()
+    assert "| case14 | ACE | each in turn |" in text and "| all |" not in text and "Points above SAC [95 %]" in text
+    assert set(table["outage"]) == {"all", "a", "b"}  # which the open questions read
+
+
+def test_the_lead_with_all_lines_and_without_one(played):
+    write_outages_of(played, "case14", variants=("reconnect",))
+    path = played / "outages/case14.csv"
+    rows = [pd.read_csv(path)]
+    for variant, cost_of_outage in (("sac", 0.0), ("ace", 0.3)):
+        write_outages_of(played, "case14", cost_of_outage, (variant,))
+        rows.append(pd.read_csv(path))
+    pd.concat(rows).to_csv(path, index=False)
+    table = outages.write_outages(PARAMS, played)
+    found = row(table, env="case14", variant="ace", outage="all")
+    assert (found["intact_minus_sac"], found["minus_sac"]) == pytest.approx((30, 0))
+    assert row(table, env="case14", variant="sac", outage="all")["minus_ace"] == pytest.approx(0)
+    first, second = outages.sentences(PARAMS, table).splitlines()[:2]
+    texts = {line.split("**")[1]: line for line in (first, second)}
+    assert "it had a lead, and without a line none can be told from 0" in texts["case14"]
+    assert all("it keeps a lead" in text for env, text in texts.items() if env != "case14")
+
+
+def outage_row(**other):
+    row = {"env": "case14", "outage": "all", "variant": "ace", "survival": 60.0}
+    for column in ("change", "minus_sac", "intact_minus_sac", "minus_ace"):
+        row |= {column: 5.0, f"{column}_low": 1.0, f"{column}_high": 9.0}
+    return row | other
+
+
+@pytest.mark.parametrize(
+    "intact_low, out_low, told",
+    [
+        (1.0, 1.0, "it keeps a lead."),
+        (1.0, 0.0, "none can be told from 0."),
+        (-1.0, 1.0, "with all lines, without one there is one."),
+        (-1.0, np.nan, "nor without one."),
+    ],
+)
+def test_the_intervals_decide_on_the_lead(intact_low, out_low, told):
+    table = pd.DataFrame([outage_row(intact_minus_sac_low=intact_low, minus_sac_low=out_low)])
+    assert outages.sentences(PARAMS, table).endswith(told)
+
+
+def test_controls_that_do_as_well_are_named_and_those_behind_are_not():
+    table = pd.DataFrame(
+        [
+            outage_row(),
+            outage_row(variant="frequency_refine", survival=61.0),
+            outage_row(variant="expert_sac", survival=62.0, minus_ace_low=-1.0),
+            outage_row(variant="random_refine", survival=63.0, minus_ace_low=-9.0, minus_ace_high=-1.0),
+        ]
+    )
+    text = outages.sentences(PARAMS, table)
+    assert "SAC + frequency refinement survives 61.0 %, a difference to ACE of +5.0 [+1.0, +9.0] points: it is ahead." in text
+    assert "SAC + expert survives 62.0 %, a difference to ACE of +5.0 [-1.0, +9.0] points: no difference can be told." in text
+    assert "random" not in text
 
 
 def test_outages_of_other_seeds_or_missing_are_refused(played):
@@ -205,6 +280,11 @@ def test_official_scores_by_hand(scored):
     assert re.search(
         r"\*\*wcci2020\*\*: ACE scores 41.0 \[.*\+36.0 .* from Reconnect lines; \+30.0", official.sentences(table)
     )
+    assert official.sentences(table).endswith("Higher means: Greedy look-ahead 60.0 [56.6, 63.4]; "
+                                              "the intervals of Greedy look-ahead do not overlap its own.")  # fmt: skip
+    assert "all of their intervals overlap" in official.sentences(table.assign(ci_high=99.0))
+    assert "No method has a higher mean." in official.sentences(table, "greedy")
+    assert official.scored(PARAMS) == "Only wcci2020 was scored, not case14."
     first = [(scored / f"tables/official_score.{end}").read_bytes() for end in ("csv", "md", "tex")]
     official.write_scores(PARAMS, scored)
     assert [(scored / f"tables/official_score.{end}").read_bytes() for end in ("csv", "md", "tex")] == first
@@ -262,9 +342,11 @@ def test_environments(small_params, card_of_case14, tmp_path):
     assert again["load_mean_mw_train"] < again["load_max_mw_train"]
     assert again["survival_reconnect"] is None and not again["run_here"]
     text = (results / "tables/environments.md").read_text()
-    assert (
-        "| case14 | g | 14 | 20 | 11 | 6 | 10 | 1: 70.0 % | 0.7 | 96 | no | 0 4 / 0 4 / 0 4 | 1,234 (2,000) |" in text
-    )
+    assert "| Property | case14 | again |" in text, "a grid is a column"
+    cells = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| ")][2:]
+    assert cells[:11] == ["g", "14", "20", "11", "6", "10", "1", "70.0 %", "0.7", "96", "no"]
+    assert cells[11:] == [*["0, 4"] * 3, *["1,234 (2,000)"] * 3, "30.0", "35.0", "90.0"]
+    assert "| Survival, %: do nothing | 30.0 | – |" in text
     drawn = pd.read_csv(results / "figures/environments.csv")
     catalogue = drawn[drawn["what"] == "actions"]
     assert catalogue.groupby("env")["value"].sum().to_dict() == {"again": 178, "case14": 10}
@@ -274,6 +356,34 @@ def test_environments(small_params, card_of_case14, tmp_path):
     assert len(before) == 7  # the figure as PDF too
     environments.write_environments(small_params, results)
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
+
+
+def test_catalogues_beside_the_papers():
+    row = {"env": "x", "grid2op": "l2rpn_wcci_2020", "actions": 60_001, "hub": 3, "hub_share": 0.98}
+    row |= {"survival_do_nothing": 12.34, "survival_reconnect": None, "survival_greedy": 90.0}
+    large = row | {"grid2op": "other", "survival_do_nothing": None, "survival_greedy": None}
+    table = pd.DataFrame([row, large, large | {"actions": 60_000}])
+    ours, other, small = environments.sentences(table).splitlines()
+    assert ours == (
+        "- **x** has 60,001 actions, where the paper says more than 60,000 and names this grid. 98.0 % are at substation 3. "
+        "Survival: doing nothing 12.3 %, greedy look-ahead 90.0 % of a test episode."
+    )
+    assert "is our reading" in other and other.endswith("Nothing was run on it at this scale.")
+    assert "has 60,000 actions, fewer than" in small and "not one of the paper's" in small
+
+
+def test_parallel_lines_share_a_label():
+    texts = []
+
+    class Plain:
+        line_or_to_subid, line_ex_to_subid, rho = [0, 1, 1], [1, 0, 2], [0.5, 0.25, 1.024]
+
+    plot = environments.GridPlot.__new__(environments.GridPlot)
+    for line in range(3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(environments.PlotMatplot, "draw_powerline", lambda *given: texts.append(given[6]))
+            plot.draw_powerline(None, Plain, line, "", True, 1.0, "%")
+    assert texts == ["50 / 25", None, "102"]
 
 
 def test_a_missing_card_is_named(small_params, tmp_path):

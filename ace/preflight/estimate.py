@@ -88,7 +88,7 @@ class Estimate:
             learn_s=self._learn_s(cell) if cell.decisions else 0.0,
             calls_s=calls * calls_each,
             lora_s=rounds * self._lora_s(cell.settings.llm) if rounds else 0.0,
-            test_s=0.0 if cell.stage == "diagnosis" else self._test_s(cell),
+            test_s=0.0 if cell.diagnoses else self._test_s(cell),
             calls=calls,
             rounds=rounds,
         )

@@ -59,7 +59,7 @@ def _cards(cells, workspace):
     cure = f"llm: {{path: {CARD}}}"
     for cell in cells:
         path = cell.settings.llm.path
-        reads = cell.needs_card or cell.stage == "diagnosis"
+        reads = cell.needs_card or cell.diagnoses
         card = workspace / path.replace("{env}", cell.environment) / "card.json"
         if reads and path != CARD and not card.is_file():
             text = f"reads card.json of the embedded model in llm.path = {_safe(path)!r}, where none is"

@@ -50,6 +50,11 @@ class Cell:
         return local and s.method == "sac" and s.finetune.enabled and s.refine.enabled and s.refine.proposer == "llm"
 
     @property
+    def diagnoses(self):
+        """Whether its runs are the diagnosis' short ones, which play no test and keep nothing."""
+        return self.stage.startswith("diagnosis@")
+
+    @property
     def needs_card(self):
         """Whether it reads the language model's set of actions, whoever answers."""
         s = self.settings
@@ -74,7 +79,8 @@ def cells(params):
     for variant in ablations.variants:
         add(f"ablation@{variant}", ablations.environment, variant, ablations.seeds)
     few = min(SHORT_DECISIONS, params.settings("ace").train.decisions // 2)
-    add("diagnosis", ablations.environment, "ace", range(SHORT_RUNS), few)
+    for environment in grid.environments:
+        add(f"diagnosis@{environment}", environment, "ace", range(SHORT_RUNS), few)
     return found
 
 

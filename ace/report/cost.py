@@ -15,8 +15,8 @@ import pandas as pd
 from ace.report.claims import PAPER
 from ace.report.labels import label
 from ace.report.runs import read
-from ace.report.tables import main_methods
-from ace.report.typeset import latex, markdown, thousands, write_csv, write_text
+from ace.report.tables import main_methods, write_parts
+from ace.report.typeset import markdown, thousands, write_csv
 
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed beside the mean
 NUMBERS = [
@@ -44,7 +44,8 @@ NOTE = (
     "validations, and of the corpus that the language model (or its set of actions) was made from. Language-model calls: "
     "proposals, judgements and those on held-out states around each LoRA round; calls in the test are over all of its "
     "episodes, tokens are read and written, all calls together. Seconds to train hold those of the language model and of "
-    "the LoRA rounds, not the corpus and the making of the model. Seconds of the test are for all of its episodes on "
+    "the LoRA rounds, not the corpus and the making of the model. LLM, s: of training, and of the test where the model is "
+    "in the loop. Seconds of the test are for all of its episodes on "
     "Grid2Op: who survives longer plays more steps, hence the milliseconds a step beside them; a decision is what the "
     "agent alone takes. All seconds were measured once, on a shared machine of two cores; they are not compared across "
     "machines. The embedded model has some 0.6 million parameters: its seconds a call are no estimate of a 7B model's."
@@ -63,11 +64,45 @@ def write_cost(params, results, variants=None):
     folder, title = Path(results) / "tables", f"Cost, scale {params.scale}"
     write_csv(table.where(table.notna(), None), folder / "cost.csv")
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
-    text = "\n".join(f"## {head}\n\n{markdown(names, rows)}" for head, (names, rows) in parts.items())
-    write_text(folder / "cost.md", f"# {title}\n\n{text}\n{NOTE}\n")
-    latexes = [latex(names, rows, f"{title}: {head.lower()}") for head, (names, rows) in parts.items()]
-    write_text(folder / "cost.tex", "\n".join(latexes))
+    write_parts(results, "cost", title, parts, NOTE)
     return table
+
+
+def latency(table):
+    """What a decision takes beside ACE's on the same grid, and a step of the test, grid by grid, as Markdown."""
+    ours = table[table["kind"] == "measured"]
+    base = {row["env"]: row["decision_ms"] for _, row in ours.iterrows() if row["variant"] == "ace"}
+    rows = []
+    for env in dict.fromkeys(ours["env"]):
+        for _, row in ours[ours["env"] == env].sort_values("decision_ms", kind="stable").iterrows():
+            times = _over(_known(row["decision_ms"]), _known(base.get(env)))
+            few = times is not None and times < 10
+            cells = [_shown(row["decision_ms"], "{:.2f}".format), _shown(times, "{:.2g}".format if few else thousands)]
+            cells += [_shown(row["test_steps"], thousands), _shown(row["test_ms_per_step"], "{:.2f}".format)]
+            rows.append([env, label(row["variant"]), *cells])
+    head = ["Grid", "Method", "A decision, ms", "Times ACE's", "Env. steps of the test", "A step of the test, ms"]
+    return markdown(head, rows)
+
+
+def share_of_the_agent(runs, variants=("ace", "sac", "greedy", "llm_only")):
+    """How much of a test's seconds the agent's decisions take, a sentence, as Markdown; the rest is the simulated grid."""
+    said = []
+    for variant in variants:
+        shares = [share for env in runs.environments_of([variant]) if (share := _agent_share(runs, env, variant)) is not None]
+        if shares:
+            said.append(f"of {label(variant)} {min(shares):.0f} to {max(shares):.0f} %")
+    return f"Share of the decisions in the seconds of a test, lowest to highest grid: {'; '.join(said)}." if said else ""
+
+
+def _agent_share(runs, env, variant):
+    """Percent, mean of the seeds; None where nobody took the time."""
+    shares = []
+    for run in runs.of(env, variant):
+        spent = (run.provenance or {}).get("decision_latency_ms")
+        total = (run.provenance or {}).get("wall_s", {}).get("evaluate")
+        if spent is not None and total:
+            shares.append(100 * 1e-3 * spent * run.episodes["decisions"].sum() / total)
+    return _mean(shares)
 
 
 def measured(runs, env, variant, results):
@@ -121,6 +156,10 @@ def _over(amount, number, unit=1.0):
     return unit * amount / number if amount is not None and number else None
 
 
+def _known(value):
+    return None if value is None or math.isnan(value) else value
+
+
 def _mean(values):
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
@@ -150,9 +189,10 @@ def _times(row):
     return [*train, *each, *test, _spread(row, "decision_ms", 2)]
 
 
-COUNTS = ["Decisions", "Env. steps to train", "to validate", "for the corpus", "LLM calls to train", "in the test"]
+COUNTS = ["Decisions", "Env. steps to train", "Env. steps to validate", "Env. steps for the corpus", "LLM calls to train"]
+COUNTS += ["LLM calls in the test"]
 COUNTS += ["Tokens", "LoRA rounds (kept)"]
-TIMES = ["Train, s", "of it LLM, s", "of it LoRA, s", "An LLM call, s", "A LoRA round, s", "Test, s", "A step, ms"]
+TIMES = ["Train, s", "LLM, s (train or test)", "LoRA, s (of train)", "An LLM call, s", "A LoRA round, s", "Test, s", "A step, ms"]
 TIMES += ["A decision, ms"]
 PARTS = {
     "Samples and calls": (["Grid", "Method", *COUNTS, "Note"], _counts),

@@ -269,12 +269,13 @@ def _seeds(runs, env, variants):
 
 
 def _budgets(runs, envs, variants):
-    """What each method used to learn, as evidence beside its score."""
+    """What each method used to learn, on the seeds that count, as evidence beside its score."""
     said = []
     for env in envs:
+        seeds = _seeds(runs, env, variants)
         for variant in variants:
-            steps = runs.scores(env, variant, "env_steps_to_train").mean()
-            calls, asked = (runs.spent(env, variant, what) for what in ("simulator_calls", "llm_calls"))
+            steps = runs.scores(env, variant, "env_steps_to_train", seeds).mean()
+            calls, asked = (runs.spent(env, variant, what, seeds) for what in ("simulator_calls", "llm_calls"))
             said.append(f"{variant} {steps:,.0f} environment steps, {calls:,.0f} simulator calls, {asked:,.0f} LLM calls")
     return f"a run used, corpus included: {', '.join(said)}"
 

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -21,36 +21,52 @@ import yaml
 from ace.report.claims import read_written
 from ace.report.measure import VERDICTS
 from ace.report.runs import ReportError, seeds_of
-from ace.report.show import ours, readme_table, summary_line
+from ace.report.show import START, ours, readme_table, summary_line
 from ace.report.typeset import markdown, write_csv
 
 PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}  # in the order in which they are preferred
 COLUMNS = ["item", "file", "stage", "notebook", "runs", "seconds", "md5"]
 NUMBER = re.compile(r"[-+]?\d[-+\d.,±×x%\[\] ]*")  # with its interval
+GROUPS = re.compile(r"<th>(Grid|env|Group|Question)</th>\n<th>")  # a first column that does not name the row
 SHORT = 28  # characters of a cell that is kept on one line
 TEMPLATE = "page.html"
+HOLDS = "What holds"  # README's section with the claims table
 
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure. place: its files below results/, without their endings. about: what the picture shows."""
+    """A table or figure. place: its files below results/, without their endings, in which a final `*` stands for any
+    environment. about: what it shows. folded: whether its table is, even in Markdown and with few rows."""
 
     place: str
     title: str
     about: str = ""
+    folded: bool = False
 
     @property
     def anchor(self):
         return self.place.replace("/", "-")
 
+    def among(self, there):
+        """Itself, or one for each environment of which there is one. there: places that have files."""
+        start = self.place.removesuffix("*")
+        named = [place for place in there if self.place.endswith("*") and place.startswith(start)]
+        return [replace(self, place=place, title=f"{self.title}, {place.removeprefix(start)}") for place in named] or [self]
+
 
 ITEMS = (
     Item("tables/main", "Table 1: main comparison"),
-    Item("tables/official_score", "Table 1: the official L2RPN score"),
+    Item("tables/official_score", "Beside Table 1: the official L2RPN score"),
     Item("tables/ablation_roles", "Table 2: roles of the language model"),
     Item("tables/ablations", "Table 3: ACE taken apart"),
     Item("tables/cost", "Table 4: what it costs"),
-    Item("tables/language_model", "The language model by itself"),
+    Item(
+        "tables/language_model",
+        "The language model by itself",
+        "Share of held-out states that a proposal improves, of g_LLM's judgements with the right sign, and what LoRA adds "
+        "under a shift of the grid; beside the language model stand a lookup table of frequent good actions and chance.",
+        folded=True,
+    ),
     Item("tables/environments", "Environments and their action catalogues"),
     Item("tables/outages", "Trained policies with a line out"),
     Item("tables/open_questions", "Open questions"),
@@ -71,15 +87,47 @@ ITEMS = (
         "Interquartile mean over seeds and test episodes with its 95 % interval.",
     ),
     Item(
-        "figures/diagnosis",
+        "figures/diagnosis_*",
         "Diagnosis: why the learner learns what it does",
-        "On training and validation scenarios only; what each panel means is told in notebook 04_diagnosis.",
+        "On training and validation scenarios only. 1: can the policy network hold what look-ahead knows? It imitates the best "
+        "action, or all rated actions, of the language model's set, after more and more labels; dotted: choices about as good as "
+        "the best one. 2: do the critics rank the set's actions as the simulator does, and by how much do they overrate the most "
+        "frequent refined action? 3: what one step of each trained policy loses against the set's best action, in the states "
+        "that each visitor meets; lower is better. 4: survival after short runs by β, the share of refined samples in a "
+        "batch; at β = 0 none is used. 5: over how many actions the policy spreads in training and, in the last panel, its "
+        "probability of acting at the hub, the substation that has most of the actions.",
     ),
-    Item("figures/reasoning", "Fig. 4: without bad-case and without multi-round reasoning"),
-    Item("figures/shaping", "The size K of reward shaping"),
-    Item("figures/generalisation", "Trained on half of the scenarios"),
-    Item("figures/open_questions", "Open questions, drawn"),
-    Item("figures/environments", "Action catalogues, and WCCI 2020 under load"),
+    Item(
+        "figures/reasoning",
+        "Fig. 4: without bad-case and without multi-round reasoning",
+        "ACE as it is, without the bad action and its outcome in the prompt, and with fewer rounds of proposals for each bad "
+        "case: survival on test episodes, mean over seeds and episodes with its 95 % interval.",
+    ),
+    Item(
+        "figures/shaping",
+        "The size K of reward shaping",
+        "K is how far g_LLM moves the reward of a key decision. How much Q varies within a batch late in training, how many "
+        "decisions a run takes to 90 % of its own best validation survival, and survival in the test; the control moves the "
+        "rewards of random decisions, the level line is ACE without shaping.",
+    ),
+    Item(
+        "figures/generalisation",
+        "Trained on half of the scenarios",
+        "Survival on unseen test scenarios after training on all training scenarios or on half of them, with f_LLM asked often "
+        "or seldom, and of plain SAC; mean over seeds and episodes with its 95 % interval.",
+    ),
+    Item(
+        "figures/open_questions",
+        "Open questions, drawn",
+        "Each contrast of the open questions in points of survival with its 95 % interval: right of the line the side named "
+        "first survives longer, and an interval across the line tells neither.",
+    ),
+    Item(
+        "figures/environments",
+        "Action catalogues, and a grid under load",
+        "Above, the number of actions of each substation, the largest first, on a logarithmic scale. Below, a training scenario "
+        "at the first moment at which the agent is asked: loading of the lines in percent of their limits.",
+    ),
 )
 
 
@@ -93,7 +141,8 @@ class _Html(mistune.HTMLRenderer):
         return super().link(text, url if re.match(r"[a-z]+:|#", url) else f"../{url}", title)
 
     def table(self, text):
-        return f'<div class="scroll" tabindex="0"><table>\n{text}</table></div>\n'
+        kind = "scroll by-second" if GROUPS.search(text) else "scroll"
+        return f'<div class="{kind}" tabindex="0"><table>\n{text}</table></div>\n'
 
     def table_cell(self, text, align=None, head=False):
         if head:
@@ -111,24 +160,31 @@ _to_html = mistune.create_markdown(renderer=_Html(), plugins=["table"])
 def items(results):
     """ITEMS, and after them what lies in tables/ and figures/ without being listed."""
     kinds = {"tables": {".csv", ".md"}, "figures": set(PICTURES)}
-    there = {
-        path.relative_to(results).with_suffix("").as_posix()
-        for folder, endings in kinds.items()
-        for path in (Path(results) / folder).glob("*")
-        if path.suffix in endings
-    }
-    more = sorted(there - {item.place for item in ITEMS})
-    return [*ITEMS, *[Item(place, place.partition("/")[2].replace("_", " ").capitalize()) for place in more]]
+    there = sorted(
+        {
+            path.relative_to(results).with_suffix("").as_posix()
+            for folder, endings in kinds.items()
+            for path in (Path(results) / folder).glob("*")
+            if path.suffix in endings
+        }
+    )
+    listed = [item for each in ITEMS for item in each.among(there)]
+    more = [place for place in there if place not in {item.place for item in listed}]
+    return [*listed, *[Item(place, place.partition("/")[2].replace("_", " ").capitalize()) for place in more]]
 
 
-def makers(pipeline):
-    """What dvc.yaml says: path of an output -> (stage, notebook)."""
+def makers(pipeline, environments):
+    """What dvc.yaml says: path of an output -> (stage, notebook). environments: for stages that have a cell of each."""
     made = {}
     for name, stage in yaml.safe_load(Path(pipeline).read_text(encoding="utf-8"))["stages"].items():
         stage = stage | stage.get("do", {})
         notebook = next((word for word in stage["cmd"].split() if word.endswith(".ipynb")), "")
         for out in [*stage.get("outs", []), *stage.get("metrics", [])]:
-            made[out if isinstance(out, str) else next(iter(out))] = (name, notebook)
+            path = out if isinstance(out, str) else next(iter(out))
+            if set(stage.get("matrix", {})) == {"env"}:
+                made |= {path.replace("${item.env}", env): (f"{name}@{env}", notebook) for env in environments}
+            else:
+                made[path] = (name, notebook)
     return made
 
 
@@ -137,9 +193,11 @@ def sections(readme):
     head, *parts = re.split(r"^## +(.+)\n", Path(readme).read_text(encoding="utf-8"), flags=re.MULTILINE)
     title, _, rest = head.strip().partition("\n")
     found = dict(zip(parts[::2], parts[1::2], strict=True))
-    for needed in ("Deviations from the paper", "Known issues"):
+    for needed in (HOLDS, "Deviations from the paper", "Known issues"):
         if needed not in found:
             raise ReportError(f"{Path(readme).name} has no section `## {needed}`, which the report shows")
+    if START not in found[HOLDS]:
+        raise ReportError(f"{Path(readme).name} has no `{START}` in section `## {HOLDS}`, which the report shows down to it")
     return title.lstrip("# "), rest.strip().partition("\n\n")[0], found
 
 
@@ -147,14 +205,14 @@ def write(params, workspace, folded_rows=40):
     """Write results/report.html and results/report.csv (how each item was made). Returns the table of the latter.
 
     params: has scale, seeds and grid. workspace: folder with README.md, dvc.yaml and results/. folded_rows: a table that has no
-    Markdown form and more rows than this is shown folded. Raises ReportError where claims.csv or a part of README is
-    missing.
+    Markdown form and more rows than this is shown folded, as is an item that says so. Raises ReportError where claims.csv
+    or a part of README is missing.
     """
     workspace = Path(workspace)
     results = workspace / "results"
     claims = read_written(results)
     title, introduction, parts = sections(workspace / "README.md")
-    made = makers(workspace / "dvc.yaml")
+    made = makers(workspace / "dvc.yaml", params.grid.environments)
     shown, missing, rows = [], [], []
     for item in items(results):
         body = _body(results, item, folded_rows)
@@ -177,6 +235,7 @@ def write(params, workspace, folded_rows=40):
         introduction=_to_html(introduction),
         params=params,
         summary=summary_line(claims),
+        holds=_to_html(parts[HOLDS].partition(START)[0]),
         # the table of README's first screen, less its first line; each claim leads to its criterion
         verdicts=_to_html(
             re.sub(r"^\| (C\d+) ", r"| [\1](#\1) ", readme_table(claims).partition("\n\n")[2], flags=re.M)
@@ -203,12 +262,24 @@ def _body(results, item, folded_rows):
             return f'<div class="scroll" tabindex="0"><img alt="{item.title}" src="data:{kind};base64,{data}"></div>\n'
     if path.with_suffix(".md").is_file():
         text = path.with_suffix(".md").read_text(encoding="utf-8")
-        return _to_html(re.sub(r"\A# .*\n", "", text))  # its title is the item's
+        text = _to_html(re.sub(r"\A# .*\n", "", text))  # its title is the item's
+        return _folded(text, item) if item.folded else text
     if item.place.startswith("tables") and path.with_suffix(".csv").is_file():
         table = _read(path.with_suffix(".csv"))
         text = _to_html(markdown(list(table.columns), table.to_numpy().tolist()))
-        return text if len(table) <= folded_rows else f"<details><summary>{len(table)} rows</summary>{text}</details>\n"
+        return _folded(text, item) if item.folded or len(table) > folded_rows else text
     return None
+
+
+def _folded(html, item):
+    """Each table behind its number of rows; on paper a line that says where they are."""
+
+    def fold(found):
+        rows = f"{found[0].count('<tr') - 1} rows"
+        there = f'<p class="unprinted">{rows}, not printed: <code>results/{item.place}.csv</code></p>'
+        return f"<details><summary>{rows}</summary>{found[0]}</details>\n{there}\n"
+
+    return re.sub(r'<div class="scroll.*?</div>\n', fold, html, flags=re.DOTALL)
 
 
 def _made(params, results, item, made):

@@ -97,13 +97,14 @@ class Runs:
         column, factor = EPISODE_METRICS[metric]
         return factor * np.stack([run.episodes[column].to_numpy(float) for run in runs])
 
-    def spent(self, env, variant, what):
+    def spent(self, env, variant, what, seeds=None):
         """Everything one run used, all phases together (training, validation, language-model corpus, test).
 
-        what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds; the corpus
-        is counted whole for every seed, since whoever trains a single agent needs all of it.
+        what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds (a selection,
+        default all); the corpus is counted whole for every seed, since whoever trains a single agent needs all of it.
         """
-        totals = [sum(phase.get(what, 0) for phase in run.manifest["budget"].values()) for run in self.of(env, variant)]
+        runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
+        totals = [sum(phase.get(what, 0) for phase in run.manifest["budget"].values()) for run in runs]
         return sum(totals) / len(totals)
 
     def seconds(self, env, variant, phase):

@@ -16,10 +16,14 @@ card = environment_card(world)
 path = root() / 'results' / 'scenarios' / f'{environment}.json'
 path.parent.mkdir(parents=True, exist_ok=True)
 path.write_text(json.dumps(card, indent=1) + '\n')
-pd.Series({k: v for k, v in card.items() if not isinstance(v, (list, dict))}, name=environment).to_frame()
+by_sub = np.array(card['actions_by_substation'])
+largest, share = (int(by_sub.argmax()), f"{100 * card['hub_share']:.1f} %")
+names = {'grid2op': 'name in Grid2Op', 'substations': 'substations', 'lines': 'lines', 'loads': 'loads', 'generators': 'generators', 'actions': 'actions, doing nothing not counted', 'hub': 'largest substation, by actions', 'hub_share': 'its share of the actions', 'thermal_factor': 'factor on all thermal limits', 'horizon': 'steps of 5 minutes an episode', 'opponent': 'an opponent cuts lines', 'source_days': 'days packaged'}
+shown = card | {'hub': largest, 'hub_share': share, 'opponent': 'yes' if card['opponent'] else 'no'}
+pd.Series({text: shown[name] for name, text in names.items()}, name=environment).to_frame()
 
 # %%
-by_sub = np.array(card['actions_by_substation'])
+print(f"{share} of {card['actions']:,} actions belong to substation {largest}")
 with theme():
     figure, axis = plt.subplots(figsize=(8, 2.6), layout='constrained')
     axis.bar(np.arange(len(by_sub)), np.maximum(by_sub, 0.5), color='0.35')
@@ -46,4 +50,5 @@ with theme():
     plt.show()
 
 # %%
-pd.DataFrame(card['splits']).T
+splits = {split: {'scenarios': about['scenarios'], 'source days': ', '.join(map(str, about['source_days'])), **{f'total load, MW: {what}': about['load_mw'][what] for what in ('mean', 'min', 'max')}, 'hash': about['hash']} for split, about in card['splits'].items()}
+pd.DataFrame(splits).T

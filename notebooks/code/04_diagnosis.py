@@ -13,12 +13,11 @@ from ace.config import root
 from ace.diagnosis import diagnose
 from ace.report.diagnosis import sentences, write_figure
 table = diagnose(environment, labels, steps, decisions, states, seeds, output)
-table.groupby('question', sort=False).size().rename('numbers').to_frame()
 
 # %%
 results = root() / output
-write_figure(table, results)
-Image(results / 'figures' / 'diagnosis.png')
+write_figure(table, results, environment)
+Image(results / 'figures' / f'diagnosis_{environment}.png')
 
 # %%
 Markdown(sentences(table))

@@ -14,4 +14,4 @@ display(Markdown((results / 'tables' / 'environments.md').read_text(encoding='ut
 Image(results / 'figures' / 'environments.png', width=width)
 
 # %%
-table[['env', 'actions', 'hub', 'hub_share', 'survival_do_nothing', 'survival_reconnect', 'survival_greedy']]
+Markdown(environments.sentences(table))

@@ -1,7 +1,6 @@
 import functools
 import tempfile
 from pathlib import Path
-import joblib
 import numpy as np
 import pandas as pd
 import torch
@@ -9,6 +8,7 @@ from tqdm import tqdm
 from ace import baselines, config, evaluate
 from ace.experiment import Run
 from ace.judged import Bench, SetArgmin, survival
+from ace.replay import play_tasks
 from ace.report.stats import estimate
 from ace.rl.distribution import CatalogueDistribution
 from ace.rl.policy import load_policy
@@ -43,24 +43,22 @@ def row(question, series, x, matrix):
     matrix = np.asarray(matrix, dtype=float)
     return [question, series, x, *estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
 
-def _parallel(title, work, jobs):
-    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(jobs)), return_as='generator')
-    return list(tqdm(parallel((joblib.delayed(work)(*job) for job in jobs)), total=len(jobs), desc=title))
-
 def representation(bench, heldout, labels, steps, seeds):
     most, kinds = (bench.settings.train.decisions, {'best action': False, 'rated set': True})
     lessons = bench.met('train', min(max(labels), most))
     rows, names = ([], ('fit', 'accuracy', 'regret in rho', 'survival'))
     cells = [(kind, n) for kind in kinds for n in sorted({min(n, len(lessons)) for n in labels})]
     jobs = [(kind, n, seed) for kind, n in cells for seed in range(seeds)]
-    found = _parallel('imitate', imitation, [(bench.environment, draw(lessons, n, seed), heldout, seed, steps, kinds[kind]) for kind, n, seed in jobs])
+    tasks = [(bench.environment, draw(lessons, n, seed), heldout, seed, steps, kinds[kind]) for kind, n, seed in jobs]
+    found = play_tasks(imitation, tasks, 'imitate')
     for place, (kind, n) in enumerate(cells):
         of_seeds = found[place * seeds:(place + 1) * seeds]
         for name, matrix in zip(names, zip(*of_seeds, strict=True), strict=True):
             rows.append(row('representation', f'{name}: {kind}', n, matrix))
     nothing = [[j.rho[j.ids == 0][0] - j.rho.min() for j in heldout]]
     rows.append(row('representation', 'regret in rho: do nothing', 0, nothing))
-    for name, agent in {'do nothing': baselines.DoNothing(), 'look-ahead': SetArgmin(bench)}.items():
+    players = {'do nothing': baselines.DoNothing(), 'look-ahead': SetArgmin(bench), 'look-ahead, all actions': baselines.Greedy(bench.whatif, bench.settings.greedy.shortlist)}
+    for name, agent in players.items():
         rows.append(row('representation', f'survival: {name}', 0, [survival(bench.world, agent)]))
     return rows
 
@@ -103,7 +101,8 @@ def open_loop(bench, policy, heldout):
 def short_runs(environment, decisions, heldout, seeds):
     series = [('sac', None), *((f'ace, beta {beta:g}', beta) for beta in BETAS)]
     jobs = [(beta, seed) for _, beta in series for seed in range(seeds)]
-    done = _parallel('short runs', short_run, [(environment, beta, seed, decisions, heldout) for beta, seed in jobs])
+    tasks = [(environment, beta, seed, decisions, heldout) for beta, seed in jobs]
+    done = play_tasks(short_run, tasks, 'short runs')
     return [(name, beta, done[i * seeds:(i + 1) * seeds]) for i, (name, beta) in enumerate(series)]
 
 def short_run(environment, beta, seed, decisions, heldout):

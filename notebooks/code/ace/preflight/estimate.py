@@ -64,7 +64,7 @@ class Estimate:
         calls, rounds, calls_each = (*self._calls(cell), 0.0)
         if calls:
             calls_each = self._call_s(cell.settings.llm)
-        return Spent(learn_s=self._learn_s(cell) if cell.decisions else 0.0, calls_s=calls * calls_each, lora_s=rounds * self._lora_s(cell.settings.llm) if rounds else 0.0, test_s=0.0 if cell.stage == 'diagnosis' else self._test_s(cell), calls=calls, rounds=rounds)
+        return Spent(learn_s=self._learn_s(cell) if cell.decisions else 0.0, calls_s=calls * calls_each, lora_s=rounds * self._lora_s(cell.settings.llm) if rounds else 0.0, test_s=0.0 if cell.diagnoses else self._test_s(cell), calls=calls, rounds=rounds)
 
     def _mean(self, variant, above, below):
         runs = self.runs(variant)

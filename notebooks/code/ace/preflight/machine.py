@@ -82,7 +82,7 @@ def _gpu(heaviest, tuned, copies, activations):
         yield ok('GPU', text)
 
 def _disk(cells, workspace, jobs):
-    kept = [cell for cell in cells if cell.tunes and cell.stage != 'diagnosis']
+    kept = [cell for cell in cells if cell.tunes and (not cell.diagnoses)]
     states = [(len(cell.seeds) + min(jobs, len(cell.seeds))) * _weights(cell, workspace) for cell in kept]
     heavy = max(states, default=0.0)
     place = next((folder for folder in (workspace, *workspace.parents) if folder.is_dir()))

@@ -34,6 +34,10 @@ class Cell:
         return local and s.method == 'sac' and s.finetune.enabled and s.refine.enabled and (s.refine.proposer == 'llm')
 
     @property
+    def diagnoses(self):
+        return self.stage.startswith('diagnosis@')
+
+    @property
     def needs_card(self):
         s = self.settings
         looks_up = s.method == 'sac' and s.refine.enabled and (s.refine.proposer == 'frequency')
@@ -54,7 +58,8 @@ def cells(params):
     for variant in ablations.variants:
         add(f'ablation@{variant}', ablations.environment, variant, ablations.seeds)
     few = min(SHORT_DECISIONS, params.settings('ace').train.decisions // 2)
-    add('diagnosis', ablations.environment, 'ace', range(SHORT_RUNS), few)
+    for environment in grid.environments:
+        add(f'diagnosis@{environment}', environment, 'ace', range(SHORT_RUNS), few)
     return found
 
 def environments(params):

@@ -2,7 +2,6 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-import numpy as np
 import pandas as pd
 from ace.report import measure
 from ace.report.runs import ReportError, read
@@ -15,7 +14,7 @@ COLUMNS += ['criterion', 'verdict', 'evidence']
 NUMBERS = ['measured', 'ci_low', 'ci_high']
 LITERAL = 'ace_literal'
 WITHOUT_CLONING = ('sac', 'ace_no_actor')
-LONGER = ('sac_5k', 'sac_20k')
+LONGER = (('ace', 'sac_5k'), ('ace', 'sac_20k'), ('ace_long', 'ace_long_sac'))
 PLACES = ['unit', 'notebook', 'stage']
 
 @dataclass(frozen=True)
@@ -60,11 +59,9 @@ def _longer(claim, runs):
     if claim.measure.keywords.get('worse') != 'sac':
         return ''
     told = ''
-    for variant in [variant for variant in LONGER if variant in runs.variants]:
-        (value, low, high), n, *_ = claim.measure(runs, worse=variant)
-        steps = [np.mean([runs.scores(env, each, 'env_steps_to_train').mean() for env in runs.held_out_of([variant])]) for each in (variant, 'ace')]
-        told += f"; against {variant}, which had {steps[0]:,.0f} environment steps to ace's {steps[1]:,.0f}: "
-        told += f'{value:.3g} [{low:.3g}, {high:.3g}] ({n})'
+    for better, worse in [pair for pair in LONGER if {*pair} <= {*runs.variants}]:
+        (value, low, high), n, _, evidence = claim.measure(runs, better=better, worse=worse)
+        told += f'; {better} against {worse}: {value:.3g} [{low:.3g}, {high:.3g}] ({n}; {evidence})'
     return told
 
 def write(params, results):

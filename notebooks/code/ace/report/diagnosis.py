@@ -6,7 +6,7 @@ NAMES = {'sac': 'SAC', 'ace': 'ACE', 'random_refine': 'random proposer', 'freque
 NEARLY = 0.9
 SURVIVAL = 'Survival on validation, % of the horizon'
 
-def write_figure(table, results):
+def write_figure(table, results, environment):
     with theme():
         figure = Figure(figsize=(13.0, 8.2), layout='constrained')
         panels = figure.subplots(2, 3).ravel()
@@ -16,9 +16,10 @@ def write_figure(table, results):
         for panel, draw_one, title in zip(panels, draw, titles, strict=True):
             draw_one(panel, _of(table, title.split()[1].rstrip(':').lower()))
             panel.set_title(title, fontsize='medium', loc='left')
+        figure.suptitle(f'{environment}, training and validation scenarios', fontsize='medium')
         figure.supxlabel('bars: 95 % bootstrap over seeds and states or scenarios', fontsize='small')
-        save(figure, results / 'figures', 'diagnosis')
-    table.to_csv(results / 'figures' / 'diagnosis.csv', index=False, float_format='%.6g', lineterminator='\n')
+        save(figure, results / 'figures', f'diagnosis_{environment}')
+    table.to_csv(results / 'figures' / f'diagnosis_{environment}.csv', index=False, float_format='%.6g', lineterminator='\n')
 
 def sentences(table):
     return '\n'.join((f'- **{name}.** {tell(_of(table, name.lower()))}' for name, tell in TELL.items()))
@@ -53,12 +54,13 @@ def _representation(panel, rows):
     for (kind, look), stretch in zip(looks.items(), (0.97, 1.03), strict=True):
         _line(panel, _series(rows, f'survival: {kind}'), look, f'survival, {kind}', stretch=stretch)
         faint = (look[0], ':', look[2])
-        _line(panel, _series(rows, f'accuracy: {kind}'), faint, f'open loop, {kind}', stretch=stretch)
-    levels = {'do nothing': LINES['reconnect'], 'look-ahead': LINES['greedy']}
-    for name, (colour, line, _) in levels.items():
+        _line(panel, _series(rows, f'accuracy: {kind}'), faint, f'right action, {kind}', stretch=stretch)
+    levels = {'do nothing': ('do nothing', LINES['reconnect']), 'look-ahead': ('look-ahead, set', LINES['dc_argmin']), 'look-ahead, all actions': ('look-ahead, all actions', LINES['greedy'])}
+    for name, (label, (colour, line, _)) in levels.items():
         value = _series(rows, f'survival: {name}')['value'].iloc[0]
-        panel.axhline(value, color=colour, linestyle=line, linewidth=1.5, label=f'survival, {name}')
-    panel.set(xscale='log', ylim=(0, 150), xlabel='Labels (log scale)', ylabel='%', yticks=range(0, 101, 20))
+        panel.axhline(value, color=colour, linestyle=line, linewidth=1.5, label=f'survival, {label}')
+    panel.set(xscale='log', ylim=(0, 160), xlabel='Labels (log scale)', yticks=range(0, 101, 20))
+    panel.set_ylabel('Survival, or right actions, %')
     ticks = sorted(set(_series(rows, 'survival: rated set')['x'].astype(float)))
     panel.set_xticks(ticks, [f'{tick:g}' for tick in ticks])
     panel.set_xticks([], minor=True)
@@ -86,7 +88,7 @@ def _distribution(panel, rows):
         shift = 0.14 * (place - (len(series) - 1) / 2)
         _points(panel, _series(rows, name), np.arange(len(visitors)) + shift, looks[variant], NAMES[variant])
     panel.set_xticks(range(len(visitors)), [f'states of\n{NAMES[v]}' for v in visitors])
-    panel.set(xlim=(-0.5, len(visitors) - 0.5), ylabel="Reward, best of the set less the policy's")
+    panel.set(xlim=(-0.5, len(visitors) - 0.5), ylabel='Regret (reward)')
     panel.set_ylim(0, 1.35 * rows['ci_high'].max())
     panel.legend(fontsize='x-small', ncols=2, loc='upper left')
 
@@ -132,7 +134,9 @@ def _tell_representation(rows):
     enough = curve[curve['value'] >= NEARLY * goal]['x']
     few = f'from {enough.iloc[0]} labels on' if len(enough) else 'with none of these numbers of labels'
     ways = [f"taught the {kind}, its action is within 1 % of the limit of the best in {value(f'fit: {kind}')} % of the states it was taught and in {value(f'accuracy: {kind}')} % of others, its regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %" for kind in ('best action', 'rated set')]
-    return f"The network with {curve['x'].iloc[-1]} labels: {'; '.join(ways)}. Do nothing: regret {value('regret in rho: do nothing')}, survival {value('survival: do nothing')} %; look-ahead in the set survives {value('survival: look-ahead')} %. The rated set gives {100 * NEARLY:.0f} % of look-ahead's survival first {few}."
+    best = max((_series(rows, f'survival: {kind}')['value'].max() for kind in ('best action', 'rated set')))
+    verdict = 'No obstacle' if best >= NEARLY * goal else 'An obstacle'
+    return f"*{verdict}*: imitation of look-ahead within the set survives {best:.1f} % at best, look-ahead itself {goal:.1f} %. The network with {curve['x'].iloc[-1]} labels: {'; '.join(ways)}. Do nothing: regret {value('regret in rho: do nothing')}, survival {value('survival: do nothing')} %; look-ahead in the set survives {value('survival: look-ahead')} %, over the whole catalogue {value('survival: look-ahead, all actions')} %. The rated set gives {100 * NEARLY:.0f} % of look-ahead's survival first {few}."
 
 def _tell_credit(rows):
     value, parts = (partial(_value, rows), [])
@@ -141,21 +145,40 @@ def _tell_credit(rows):
         parts.append(f"{_short_run(name)}: {value('rank correlation', name)}, overrating of D_LLM's actions {bias} SD of Q")
     worst = value('regret of the best-rated', 'sac')
     last = rows['x'].iloc[-1]
-    return f"Rank correlation of Q with the simulated reward, over the set, after short runs: {'; '.join(parts)}. The action rated best misses {worst} of reward with SAC's critics and {value('regret of the best-rated', last)} with those of {_short_run(last)}."
+    ranks = _series(rows, 'rank correlation')
+    return f"*{_against_luck(ranks)}*; no rank correlation is above {ranks['value'].max():.2f}. Rank correlation of Q with the simulated reward, over the set, after short runs: {'; '.join(parts)}. The action rated best misses {worst} of reward with SAC's critics and {value('regret of the best-rated', last)} with those of {_short_run(last)}."
 
 def _tell_distribution(rows):
     parts = []
     for visitor in dict.fromkeys(rows['x']):
         regrets = [f'{NAMES[_split(s)]} {_value(rows, s, visitor)}' for s in dict.fromkeys(rows['series'])]
         parts.append(f"where {NAMES[visitor]} goes, {', '.join(regrets)}")
-    return f"Regret of one step, in reward (0.1 is about 2 % of the limit): {'; '.join(parts)}."
+    return f"{_at_home(rows)}Regret of one step, in reward (0.1 is about 2 % of the limit): {'; '.join(parts)}."
+
+def _at_home(rows):
+    names = [('sac', 'sac'), ('ace', 'ace'), ('frequency_refine', 'ace')]
+    found = [_series(rows, f'regret: {variant}') for variant, _ in names]
+    if any((series.empty for series in found)):
+        return ''
+    sac, ace, control = (series[series['x'] == visitor].iloc[0] for series, (_, visitor) in zip(found, names, strict=True))
+    verdict = 'Better' if ace['ci_high'] < sac['ci_low'] else 'Not told apart'
+    other = 'the control without a language model is worse there' if ace['ci_high'] < control['ci_low'] else 'the control without a language model is not told from it there'
+    return f"*{verdict}*: where each goes itself, ACE's regret is {_shown(ace)} and SAC's {_shown(sac)}; {other}. "
 
 def _tell_mixing(rows):
     survival = _series(rows, 'survival')
     names = ['SAC' if x == 'sac' else f'β = {float(x):g}' for x in survival['x']]
     parts = [f'{name} {_shown(row)} %' for name, (_, row) in zip(names, survival.iterrows(), strict=True)]
     held = [f"{_value(rows, 'rows of D_LLM', x)} rows of gain {_value(rows, 'gain of a row', x)}" for x in survival['x'][1:]]
-    return f"Validation survival after short runs: {', '.join(parts)}. D_LLM then holds, by β, {'; '.join(held)}."
+    told = f"Validation survival after short runs: {', '.join(parts)}."
+    return f"*{_against_luck(survival)}*. {told} D_LLM then holds, by β, {'; '.join(held)}."
+
+def _against_luck(rows):
+    value = rows.set_index('x')['value'].astype(float)
+    learns = value.drop(['sac', *(x for x in value.index if x in ('0.0', 'ace, beta 0'))])
+    gain, luck = (learns.max() - value['sac'], (value['sac'] - value.drop(['sac', *learns.index])).abs().max())
+    verdict = 'Not told apart' if abs(gain) <= luck else 'Better' if gain > 0 else 'Worse'
+    return f"{verdict}: the best of ACE's is {gain:+.2f} from SAC's, whose own distance from β = 0 is {luck:.2f}"
 
 def _tell_exploration(rows):
     value, parts = (partial(_value, rows), [])
@@ -164,6 +187,6 @@ def _tell_exploration(rows):
             variant, curve = (_split(series), _series(rows, series))
             first, last = (curve.iloc[0], curve.iloc[-1])
             nothing, hub = (value(f'do nothing: {variant}'), value(f'at the hub: {variant}'))
-            parts.append(f"{NAMES[variant]} spreads over {_shown(first)} actions at {first['x']} decisions and {_shown(last)} at {last['x']}, where it does nothing in {nothing} % of them; {hub} % of the trained policy's mass is at the hub")
+            parts.append(f"{NAMES[variant]} spreads over {_shown(first)} actions at {first['x']} decisions and {_shown(last)} at {last['x']}, where it does nothing in {nothing} % of its decisions; of the policy kept after the full training {hub} % of the probability is at the hub")
     return f"{'. '.join((part[0].upper() + part[1:] for part in parts))}."
 TELL = {'Representation': _tell_representation, 'Credit': _tell_credit, 'Distribution': _tell_distribution, 'Mixing': _tell_mixing, 'Exploration': _tell_exploration}

@@ -2,7 +2,7 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 import jinja2
 import mistune
@@ -28,7 +28,12 @@ class Item:
     @property
     def anchor(self):
         return self.place.replace('/', '-')
-ITEMS = (Item('tables/main', 'Table 1: main comparison'), Item('tables/official_score', 'Table 1: the official L2RPN score'), Item('tables/ablation_roles', 'Table 2: roles of the language model'), Item('tables/ablations', 'Table 3: ACE taken apart'), Item('tables/cost', 'Table 4: what it costs'), Item('tables/language_model', 'The language model by itself'), Item('tables/environments', 'Environments and their action catalogues'), Item('tables/outages', 'Trained policies with a line out'), Item('tables/open_questions', 'Open questions'), Item('tables/paired', 'Paired differences', 'Every method of the main comparison (a) minus each reference (b), on identical test episodes.'), Item('figures/learning_curves', 'Learning curves', 'Survival on validation scenarios: mean of the seeds, the band from the lowest to the highest. Methods that learn nothing are shown by their test episodes.'), Item('figures/main', 'Main comparison, drawn', 'Interquartile mean over seeds and test episodes with its 95 % interval.'), Item('figures/diagnosis', 'Diagnosis: why the learner learns what it does', 'On training and validation scenarios only; what each panel means is told in notebook 04_diagnosis.'), Item('figures/reasoning', 'Fig. 4: without bad-case and without multi-round reasoning'), Item('figures/shaping', 'The size K of reward shaping'), Item('figures/generalisation', 'Trained on half of the scenarios'), Item('figures/open_questions', 'Open questions, drawn'), Item('figures/environments', 'Action catalogues, and WCCI 2020 under load'))
+
+    def among(self, there):
+        start = self.place.removesuffix('*')
+        named = [place for place in there if self.place.endswith('*') and place.startswith(start)]
+        return [replace(self, place=place, title=f'{self.title}, {place.removeprefix(start)}') for place in named] or [self]
+ITEMS = (Item('tables/main', 'Table 1: main comparison'), Item('tables/official_score', 'Table 1: the official L2RPN score'), Item('tables/ablation_roles', 'Table 2: roles of the language model'), Item('tables/ablations', 'Table 3: ACE taken apart'), Item('tables/cost', 'Table 4: what it costs'), Item('tables/language_model', 'The language model by itself'), Item('tables/environments', 'Environments and their action catalogues'), Item('tables/outages', 'Trained policies with a line out'), Item('tables/open_questions', 'Open questions'), Item('tables/paired', 'Paired differences', 'Every method of the main comparison (a) minus each reference (b), on identical test episodes.'), Item('figures/learning_curves', 'Learning curves', 'Survival on validation scenarios: mean of the seeds, the band from the lowest to the highest. Methods that learn nothing are shown by their test episodes.'), Item('figures/main', 'Main comparison, drawn', 'Interquartile mean over seeds and test episodes with its 95 % interval.'), Item('figures/diagnosis_*', 'Diagnosis: why the learner learns what it does', 'On training and validation scenarios only; what each panel means is told in notebook 04_diagnosis.'), Item('figures/reasoning', 'Fig. 4: without bad-case and without multi-round reasoning'), Item('figures/shaping', 'The size K of reward shaping'), Item('figures/generalisation', 'Trained on half of the scenarios'), Item('figures/open_questions', 'Open questions, drawn'), Item('figures/environments', 'Action catalogues, and WCCI 2020 under load'))
 
 class _Html(mistune.HTMLRenderer):
 
@@ -53,17 +58,22 @@ _to_html = mistune.create_markdown(renderer=_Html(), plugins=['table'])
 
 def items(results):
     kinds = {'tables': {'.csv', '.md'}, 'figures': set(PICTURES)}
-    there = {path.relative_to(results).with_suffix('').as_posix() for folder, endings in kinds.items() for path in (Path(results) / folder).glob('*') if path.suffix in endings}
-    more = sorted(there - {item.place for item in ITEMS})
-    return [*ITEMS, *[Item(place, place.partition('/')[2].replace('_', ' ').capitalize()) for place in more]]
+    there = sorted({path.relative_to(results).with_suffix('').as_posix() for folder, endings in kinds.items() for path in (Path(results) / folder).glob('*') if path.suffix in endings})
+    listed = [item for each in ITEMS for item in each.among(there)]
+    more = [place for place in there if place not in {item.place for item in listed}]
+    return [*listed, *[Item(place, place.partition('/')[2].replace('_', ' ').capitalize()) for place in more]]
 
-def makers(pipeline):
+def makers(pipeline, environments):
     made = {}
     for name, stage in yaml.safe_load(Path(pipeline).read_text(encoding='utf-8'))['stages'].items():
         stage = stage | stage.get('do', {})
         notebook = next((word for word in stage['cmd'].split() if word.endswith('.ipynb')), '')
         for out in [*stage.get('outs', []), *stage.get('metrics', [])]:
-            made[out if isinstance(out, str) else next(iter(out))] = (name, notebook)
+            path = out if isinstance(out, str) else next(iter(out))
+            if set(stage.get('matrix', {})) == {'env'}:
+                made |= {path.replace('${item.env}', env): (f'{name}@{env}', notebook) for env in environments}
+            else:
+                made[path] = (name, notebook)
     return made
 
 def sections(readme):
@@ -80,7 +90,7 @@ def write(params, workspace, folded_rows=40):
     results = workspace / 'results'
     claims = read_written(results)
     title, introduction, parts = sections(workspace / 'README.md')
-    made = makers(workspace / 'dvc.yaml')
+    made = makers(workspace / 'dvc.yaml', params.grid.environments)
     shown, missing, rows = ([], [], [])
     for item in items(results):
         body = _body(results, item, folded_rows)

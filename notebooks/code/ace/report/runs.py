@@ -52,8 +52,9 @@ class Runs:
         column, factor = EPISODE_METRICS[metric]
         return factor * np.stack([run.episodes[column].to_numpy(float) for run in runs])
 
-    def spent(self, env, variant, what):
-        totals = [sum((phase.get(what, 0) for phase in run.manifest['budget'].values())) for run in self.of(env, variant)]
+    def spent(self, env, variant, what, seeds=None):
+        runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
+        totals = [sum((phase.get(what, 0) for phase in run.manifest['budget'].values())) for run in runs]
         return sum(totals) / len(totals)
 
     def seconds(self, env, variant, phase):
