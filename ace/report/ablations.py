@@ -160,17 +160,6 @@ def value_at(settings, key):
     return settings[section].get(name)
 
 
-def differences(params, results, variants, reference="ace", metric="survival"):
-    """variant - reference, a row for each that was run, as `pair` has it; empty where the reference was not run."""
-    runs, ran = available(params, results, [reference, *variants])
-    env = params.grid.ablations.environment
-    others = [variant for variant in ran if variant != reference] if reference in ran else []
-    pairs = [(label(variant), pair(runs, env, variant, reference, metric)) for variant in others]
-    rows = [[name, *found.difference, found.mean_b, found.n_seeds] for name, found in pairs]
-    columns = ["variant", f"minus {reference}", "ci_low", "ci_high", f"{reference} on these seeds", "n_seeds"]
-    return pd.DataFrame(rows, columns=columns)
-
-
 def setting(settings, keys):
     """The given keys (section.name) of resolved settings, as params.yaml writes them; a switched-off section as that."""
     parts = {}
