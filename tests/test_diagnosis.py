@@ -247,6 +247,36 @@ def test_figure_and_its_data(whole, tmp_path):
     assert (tmp_path / "a/figures/diagnosis_case14.csv").read_bytes() == text
 
 
+def of_question(question, *rows):
+    return pd.DataFrame([[question, *row, 5] for row in rows], columns=diagnosis.COLUMNS)
+
+
+def test_who_has_less_regret_is_told_where_both_were_and_only_where_intervals_lie_apart():
+    def told(ace, sac):
+        rows = of_question("distribution", ("regret: sac", "ace", *sac), ("regret: ace", "ace", *ace))
+        return drawn._tell_distribution(rows)
+
+    assert "ACE's is lower than SAC's" in told((0.1, 0.0, 0.2), (0.4, 0.3, 0.5))
+    assert "SAC's is lower than ACE's" in told((0.4, 0.3, 0.5), (0.1, 0.0, 0.2))
+    assert "intervals overlap" in told((0.3, 0.1, 0.4), (0.4, 0.3, 0.5))
+    alone = drawn._tell_distribution(of_question("distribution", ("regret: sac", "sac", 0.1, 0.0, 0.2)))
+    assert "lower" not in alone and "overlap" not in alone and "where SAC goes, SAC 0.10" in alone
+
+
+def test_imitation_is_measured_by_the_gap_that_it_closes_and_every_number_that_does_is_named():
+    def told(first, second):
+        rows = [(f"{name}: {kind}", "100", 50.0, 40.0, 60.0) for name in ("fit", "accuracy", "regret in rho", "survival")
+                for kind in ("best action",)]  # fmt: skip
+        rows += [(f"{name}: rated set", "100", 50.0, 40.0, 60.0) for name in ("fit", "accuracy", "regret in rho")]
+        rows += [("survival: rated set", "100", first, 0.0, 99.0), ("survival: rated set", "200", second, 0.0, 99.0)]
+        rows += [("regret in rho: do nothing", "0", 0.1, 0.1, 0.1), ("survival: do nothing", "0", 40.0, 30.0, 50.0)]
+        rows += [("survival: look-ahead", "0", 60.0, 50.0, 70.0), ("survival: look-ahead, all actions", "0", 70.0, 60.0, 80.0)]
+        return drawn._tell_representation(of_question("representation", *rows))
+
+    assert told(58.5, 50.0).endswith("in the set with 100 labels of 100, 200.")
+    assert told(57.0, 55.0).endswith("in the set with no number of labels."), "95 % of look-ahead's, 85 % of the gap"
+
+
 def test_a_sentence_for_each_question_with_its_numbers(whole):
     table, _, _ = whole
     lines, digits = (
@@ -261,7 +291,8 @@ def test_a_sentence_for_each_question_with_its_numbers(whole):
 def test_numbers_of_labels_that_do_not_suffice_are_said_to(whole):
     table = whole[0].copy()
     table.loc[table["series"] == "survival: look-ahead", "value"] = 100.0
-    table.loc[table["series"] == "survival: rated set", "value"] = [50.0, 90.0]
-    assert "first from 12 labels on" in drawn.sentences(table)
-    table.loc[table["series"] == "survival: rated set", "value"] = [50.0, 89.0]
-    assert "first with none of these" in drawn.sentences(table)
+    table.loc[table["series"] == "survival: do nothing", "value"] = 20.0
+    table.loc[table["series"] == "survival: rated set", "value"] = [50.0, 92.0]
+    assert "in the set with 12 labels of 6, 12." in drawn.sentences(table)
+    table.loc[table["series"] == "survival: rated set", "value"] = [50.0, 91.0]
+    assert "in the set with no number of labels." in drawn.sentences(table)

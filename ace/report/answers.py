@@ -1,6 +1,7 @@
 """How an answer follows from the intervals, to an open question or of a figure of the ablations: in generated sentences.
 
-Written down before the runs. An effect is there where its 95 % interval leaves out 0, and "not told apart from 0" where it
+Written down before the runs; changed afterwards: 3 tells how far its interval reaches, 6 all losses and the controls with a
+line out. An effect is there where its 95 % interval leaves out 0, and "not told apart from 0" where it
 doesn't. Every answer_<n> takes {name of a contrast: Estimate, or None where it was not run} and gives a sentence or two.
 """
 
@@ -168,7 +169,7 @@ def trend(name, sweep, digits, difference=None):
         verdict = f"the second minus the first is {words(difference)}, "
         verdict += f"{more} with a larger K" if sign(difference) else "not told apart from 0"
     else:
-        verdict = "overlap: no effect of K is told" if overlap(a, b) else f"lie apart: {more} with a larger K"
+        verdict = "overlap" if overlap(a, b) else f"lie apart, {more} with a larger K, which few seeds do by luck as well"
         verdict = f"the ranges of their seeds {verdict}"
     means = [each.value for each in sweep.values()]
     ends = f"{a.value:.{digits}f} at K = {first:g} and {b.value:.{digits}f} at K = {last:g}"

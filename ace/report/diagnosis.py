@@ -19,7 +19,7 @@ NAMES = {
     "untrained": "untrained policy",
 }
 NEARLY = 0.9
-"""Share of look-ahead's survival that counts as nearly all of it."""
+"""Share of the gap between doing nothing and look-ahead that counts as nearly all of it."""
 SURVIVAL = "Survival on validation, % of the horizon"
 
 
@@ -181,24 +181,22 @@ def _shown(row):
 
 def _tell_representation(rows):
     value = partial(_value, rows)
-    goal = _series(rows, "survival: look-ahead")["value"].iloc[0]
+    nothing, goal = (_series(rows, f"survival: {name}")["value"].iloc[0] for name in ("do nothing", "look-ahead"))
     curve = _series(rows, "survival: rated set")
-    enough = curve[curve["value"] >= NEARLY * goal]["x"]
-    few = f"from {enough.iloc[0]} labels on" if len(enough) else "with none of these numbers of labels"
+    enough = curve[curve["value"] - nothing >= NEARLY * (goal - nothing)]["x"]
+    reached = f"with {', '.join(enough)} labels of {', '.join(curve['x'])}" if len(enough) else "with no number of labels"
     ways = [
         f"taught the {kind}, its action is within 1 % of the limit of the best in {value(f'fit: {kind}')} % of the states "
         f"it was taught and in {value(f'accuracy: {kind}')} % of others, its "
         f"regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %"
         for kind in ("best action", "rated set")
     ]
-    best = max(_series(rows, f"survival: {kind}")["value"].max() for kind in ("best action", "rated set"))
-    verdict = "No obstacle" if best >= NEARLY * goal else "An obstacle"
     return (
-        f"*{verdict}*: imitation of look-ahead within the set survives {best:.1f} % at best, look-ahead itself {goal:.1f} %. "
-        f"The network with {curve['x'].iloc[-1]} labels: {'; '.join(ways)}. Do nothing: regret "
-        f"{value('regret in rho: do nothing')}, survival {value('survival: do nothing')} %; look-ahead in the set survives "
-        f"{value('survival: look-ahead')} %, over the whole catalogue {value('survival: look-ahead, all actions')} %. The "
-        f"rated set gives {100 * NEARLY:.0f} % of look-ahead's survival first {few}."
+        f"Do nothing: regret {value('regret in rho: do nothing')} of the limit, survival {value('survival: do nothing')} %; "
+        f"look-ahead in the set survives {value('survival: look-ahead')} %, over the whole catalogue "
+        f"{value('survival: look-ahead, all actions')} %. The imitating network with {curve['x'].iloc[-1]} labels: "
+        f"{'; '.join(ways)}. The rated set closes {100 * NEARLY:.0f} % of the gap between doing nothing and look-ahead in "
+        f"the set {reached}."
     )
 
 
@@ -211,9 +209,7 @@ def _tell_credit(rows):
         )
     worst = value("regret of the best-rated", "sac")
     last = rows["x"].iloc[-1]
-    ranks = _series(rows, "rank correlation")
     return (
-        f"*{_against_luck(ranks)}*; no rank correlation is above {ranks['value'].max():.2f}. "
         f"Rank correlation of Q with the simulated reward, over the set, after short runs: {'; '.join(parts)}. The action "
         f"rated best misses {worst} of reward with SAC's critics and {value('regret of the best-rated', last)} with those of "
         f"{_short_run(last)}."
@@ -224,24 +220,21 @@ def _tell_distribution(rows):
     parts = []
     for visitor in dict.fromkeys(rows["x"]):
         regrets = [f"{NAMES[_split(s)]} {_value(rows, s, visitor)}" for s in dict.fromkeys(rows["series"])]
-        parts.append(f"where {NAMES[visitor]} goes, {', '.join(regrets)}")
-    return f"{_at_home(rows)}Regret of one step, in reward (0.1 is about 2 % of the limit): {'; '.join(parts)}."
+        who = "the untrained policy" if visitor == "untrained" else NAMES[visitor]
+        parts.append(f"where {who} goes, {', '.join(regrets)}{_apart(rows, visitor)}")
+    return f"Regret of one step, in reward (0.1 is about 2 % of the limit): {'; '.join(parts)}."
 
 
-def _at_home(rows):
-    """Of SAC and ACE where they go themselves, and of ACE's control without a model there; empty where one is missing."""
-    names = [("sac", "sac"), ("ace", "ace"), ("frequency_refine", "ace")]
-    found = [_series(rows, f"regret: {variant}") for variant, _ in names]
-    if any(series.empty for series in found):
+def _apart(rows, visitor, a="ace", b="sac"):
+    """Whose regret is lower where one of them goes, if their intervals lie apart; "" where one of them is missing."""
+    here = rows[rows["x"] == visitor].set_index("series")
+    if not {f"regret: {a}", f"regret: {b}"} <= set(here.index):
         return ""
-    sac, ace, control = (
-        series[series["x"] == visitor].iloc[0] for series, (_, visitor) in zip(found, names, strict=True)
-    )
-    verdict = "Better" if ace["ci_high"] < sac["ci_low"] else "Not told apart"
-    other = "the control without a language model is worse there" if ace["ci_high"] < control["ci_low"] else (
-        "the control without a language model is not told from it there"
-    )  # fmt: skip
-    return f"*{verdict}*: where each goes itself, ACE's regret is {_shown(ace)} and SAC's {_shown(sac)}; {other}. "
+    first, second = (here.loc[f"regret: {name}"] for name in (a, b))
+    if not first["ci_high"] < second["ci_low"] and not second["ci_high"] < first["ci_low"]:
+        return f" ({NAMES[a]}'s and {NAMES[b]}'s intervals overlap)"
+    lower, higher = (a, b) if first["value"] < second["value"] else (b, a)
+    return f" ({NAMES[lower]}'s is lower than {NAMES[higher]}'s)"
 
 
 def _tell_mixing(rows):
@@ -252,16 +245,7 @@ def _tell_mixing(rows):
         f"{_value(rows, 'rows of D_LLM', x)} rows of gain {_value(rows, 'gain of a row', x)}" for x in survival["x"][1:]
     ]
     told = f"Validation survival after short runs: {', '.join(parts)}."
-    return f"*{_against_luck(survival)}*. {told} D_LLM then holds, by β, {'; '.join(held)}."
-
-
-def _against_luck(rows):
-    """The best short run that learns from D_LLM against SAC, measured by how far SAC and beta 0, which don't, lie apart."""
-    value = rows.set_index("x")["value"].astype(float)
-    learns = value.drop(["sac", *(x for x in value.index if x in ("0.0", "ace, beta 0"))])
-    gain, luck = learns.max() - value["sac"], (value["sac"] - value.drop(["sac", *learns.index])).abs().max()
-    verdict = "Not told apart" if abs(gain) <= luck else "Better" if gain > 0 else "Worse"
-    return f"{verdict}: the best of ACE's is {gain:+.2f} from SAC's, whose own distance from β = 0 is {luck:.2f}"
+    return f"{told} D_LLM then holds, by β, {'; '.join(held)}."
 
 
 def _tell_exploration(rows):

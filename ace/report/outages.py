@@ -75,10 +75,15 @@ def sentences(params, table):
 
 
 def _kept(row):
+    """Of the episodes that were played without a line, fewer than the main table's."""
+    if row["intact_minus_sac_high"] < 0 or row["minus_sac_high"] < 0:
+        return "on these episodes it is not ahead"
     had, has = (row[f"{column}_low"] > 0 for column in ("intact_minus_sac", "minus_sac"))
     if had:
         return "it keeps a lead" if has else "it had a lead, and without a line none can be told from 0"
-    return "no lead could be told from 0 with all lines" + (", without one there is one" if has else ", nor without one")
+    return "on these episodes no lead can be told from 0 with all lines" + (
+        ", without one there is one" if has else ", nor without one"
+    )
 
 
 def _beside(control):

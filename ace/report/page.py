@@ -89,7 +89,8 @@ ITEMS = (
     Item(
         "figures/diagnosis_*",
         "Diagnosis: why the learner learns what it does",
-        "On training and validation scenarios only. 1: can the policy network hold what look-ahead knows? It imitates the best "
+        "On training and validation scenarios only (on WCCI 2022 they share the test's "
+        "day). 1: can the policy network hold what look-ahead knows? It imitates the best "
         "action, or all rated actions, of the language model's set, after more and more labels; dotted: choices about as good as "
         "the best one. 2: do the critics rank the set's actions as the simulator does, and by how much do they overrate the most "
         "frequent refined action? 3: what one step of each trained policy loses against the set's best action, in the states "

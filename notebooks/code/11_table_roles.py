@@ -11,10 +11,7 @@ table = tables.write_roles(params, results, variants)
 display(Markdown((results / 'tables' / 'ablation_roles.md').read_text(encoding='utf-8')))
 
 # %%
-import pandas as pd
-written = pd.read_csv(results / 'tables' / 'ablation_roles.csv')
-columns = ['env', 'variant', 'metric', 'difference', 'difference_low', 'difference_high']
-written.loc[written['variant'] != 'ace', columns].round(2)
+display(Markdown(tables.roles_answer(params, table)))
 
 # %%
 judged = claims.evaluate(runs.read(params, results, list(table['variant'].unique())), ids=['C8', 'C9'])

@@ -2,21 +2,23 @@
 metric = 'one_proposal'
 
 # %%
+from IPython.display import Markdown, display
 from ace.config import load, root
 from ace.report import language
 params = load()
 results = root() / 'results'
 table = language.write_language_model(params, results)
 print(f'{len(table)} rows in results/tables/language_model.csv')
+display(Markdown(language.NOTE))
 
 # %%
-import pandas as pd
-written = pd.read_csv(results / 'tables' / 'language_model.csv')
-written[written['metric'] == metric].set_index(['grid', 'proposer']).drop(columns='metric').round(3)
+display(Markdown(language.proposals(params, table, metric)))
 
 # %%
-signs = written[written['metric'].str.startswith('critic_sign')]
-signs.pivot_table(index=['grid', 'metric'], columns='proposer', values='value').round(3)
+display(Markdown(language.signs(params, table)))
 
 # %%
-written[written['metric'].isin(['lora_gain', 'alone_minus_do_nothing'])].round(3)
+display(Markdown(language.shift(params, table)))
+
+# %%
+display(Markdown(language.answers(params, table)))

@@ -12,12 +12,9 @@ print(ablations.summary(table))
 display(Markdown((results / 'tables' / 'ablations.md').read_text(encoding='utf-8')))
 
 # %%
-import pandas as pd
-written = pd.read_csv(results / 'tables' / 'ablations.csv')
-columns = ['group', 'variant', 'reference', 'difference', 'difference_low', 'difference_high', 'n_common_seeds']
-compared = written.loc[(written['metric'] == metric) & written['difference'].notna(), columns]
-compared.sort_values('difference', key=abs, ascending=False).round(2)
+display(Markdown(ablations.answer(table, metric)))
+display(Markdown(ablations.largest(table, metric)))
 
 # %%
-judged = claims.evaluate(runs.read(params, results), ids=['C10', 'C11', 'C12', 'C13'])
+judged = claims.evaluate(runs.read(params, results), ids=['C3', 'C10', 'C11', 'C12', 'C13'])
 display(Markdown(show.sentences(judged)))

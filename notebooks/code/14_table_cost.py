@@ -11,12 +11,10 @@ table = cost.write_cost(params, results, variants)
 display(Markdown((results / 'tables' / 'cost.md').read_text(encoding='utf-8')))
 
 # %%
-ours = table[table['kind'] == 'measured'].set_index(['env', 'variant'])
-share = ours[['decision_ms', 'test_s', 'test_steps', 'test_ms_per_step']].astype(float)
-latency = share['decision_ms']
-share['times that of ace'] = [ms / latency.get((env, 'ace'), float('nan')) for (env, _), ms in latency.items()]
-share.sort_values('decision_ms').round(3)
+display(Markdown(cost.latency(table)))
+everything = runs.read(params, results)
+display(Markdown(cost.share_of_the_agent(everything)))
 
 # %%
-judged = claims.evaluate(runs.read(params, results), ids=['C5', 'C6', 'C7'])
+judged = claims.evaluate(everything, ids=['C5', 'C6', 'C7'])
 Markdown(show.sentences(judged))

@@ -11,4 +11,4 @@ table = official.write_scores(params, results)
 display(Markdown((results / 'tables' / 'official_score.md').read_text(encoding='utf-8')))
 
 # %%
-Markdown(official.sentences(table, ours))
+Markdown(f'{official.scored(params)}\n\n{official.sentences(table, ours)}')

@@ -9,12 +9,11 @@ from ace.report import claims, figures, runs, show
 params = load()
 results = root() / 'results'
 drawn = figures.learning_curves(params, results, metric, variants)
-name = 'learning_curves' if metric == 'survival' else f'learning_curves_{metric}'
 
 # %%
-Image(results / 'figures' / f'{name}.png', width=900)
+Image(results / 'figures' / f'{figures.file_name(metric)}.png', width=900)
 
 # %%
-judged = claims.evaluate(runs.read(params, results, variants), ids=['C3'])
-display(Markdown(show.sentences(judged)))
-figures.last_and_best(drawn)
+display(Markdown(figures.ends_told(params, drawn, metric)))
+display(Markdown(show.sentences(claims.evaluate(runs.read(params, results), ids=['C3']))))
+figures.last_and_best(drawn, metric)

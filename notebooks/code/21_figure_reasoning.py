@@ -2,9 +2,9 @@
 width = 640
 
 # %%
-from IPython.display import Image
+from IPython.display import Image, Markdown, display
 from ace.config import load, root
-from ace.report import ablation_figures, ablations
+from ace.report import ablation_figures
 params = load()
 results = root() / 'results'
 drawn = ablation_figures.reasoning(params, results)
@@ -13,5 +13,6 @@ drawn = ablation_figures.reasoning(params, results)
 Image(results / 'figures' / 'reasoning.png', width=width)
 
 # %%
-table = ablations.differences(params, results, ablation_figures.REASONING)
-table.round(2)
+table, told = ablation_figures.reasoning_told(params, results)
+display(Markdown(told))
+table.round(1)

@@ -2,7 +2,7 @@
 width = 1000
 
 # %%
-from IPython.display import Image
+from IPython.display import Image, Markdown, display
 from ace.config import load, root
 from ace.report import ablation_figures
 params = load()
@@ -13,5 +13,5 @@ drawn = ablation_figures.shaping(params, results)
 Image(results / 'figures' / 'shaping.png', width=width)
 
 # %%
-means = drawn[drawn['seed'].isna()]
-means.pivot_table(index='variant', columns='metric', values='value', sort=False).round(3)
+display(Markdown(ablation_figures.shaping_told(params, results, drawn)))
+ablation_figures.shaping_table(drawn)

@@ -13,5 +13,6 @@ drawn = ablation_figures.generalisation(params, results)
 Image(results / 'figures' / 'generalisation.png', width=width)
 
 # %%
+display(Markdown(ablation_figures.generalisation_told(params, results)))
 judged = claims.evaluate(runs.read(params, results), ids=['C14'])
 display(Markdown(show.sentences(judged)))

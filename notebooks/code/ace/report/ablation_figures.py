@@ -1,22 +1,28 @@
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
-from ace.report import stats
-from ace.report.ablations import NOT_RUN, available, value_at
+from ace.report import answers, stats
+from ace.report.ablations import NOT_RUN, available, pair, value_at
 from ace.report.labels import label
+from ace.report.questions import JUDGED
 from ace.report.runs import ReportError
+from ace.report.stats import Estimate
 from ace.report.style import LINES, MORE_LINES, save, theme
 from ace.report.typeset import write_csv
 REASONING = ['ace_no_bad_case', 'ace_rounds_1', 'ace_rounds_3', 'ace']
 NO_CRITIC = 'ace_no_critic'
 SHAPING = ['ace_K01', 'ace_K02', 'ace', 'ace_K08', *(f'ace_random_K{k}' for k in ('01', '02', '04', '08')), NO_CRITIC]
+HALVED = [('ace_query_high', 'ace_half_query_high'), ('ace_query_low', 'ace_half_query_low'), ('sac', 'ace_half_sac')]
 GENERALISATION = ['ace_query_high', 'ace_query_low', 'sac', 'ace_half_query_high', 'ace_half_query_low', 'ace_half_sac']
 SURVIVAL = 'Survival in the test, % of the horizon'
 REACHED = 0.9
 LATE = 2 / 3
+JUDGES = {'llm': 'g_LLM', 'random': 'random control'}
+MEASURES = {'q_std': ('Standard deviation of Q', 3), 'decisions_to_converge': ('Decisions to converge', 0), 'survival': ('Survival in the test, %', 1)}
 COLUMNS = ['env', 'variant', 'metric', 'seed', 'value', 'low', 'high', 'n_seeds', 'n_episodes']
 
 def late_q_std(training):
@@ -57,7 +63,8 @@ def shaping(params, results):
 
 def generalisation(params, results):
     keys = {'share': 'train.share', 'refine': 'refine.enabled', 'every': 'refine.every'}
-    return _figure(params, results, 'generalisation', GENERALISATION, _draw_generalisation, **keys)
+    draw = partial(_draw_generalisation, scenarios=params.scenarios.train)
+    return _figure(params, results, 'generalisation', GENERALISATION, draw, **keys)
 
 def open_questions(table, results):
     data = table[table['unit'] == 'pts of survival']
@@ -65,6 +72,52 @@ def open_questions(table, results):
         save(_draw_contrasts(data), Path(results) / 'figures', 'open_questions')
     write_csv(data, Path(results) / 'figures' / 'open_questions.csv')
     return data
+
+def reasoning_told(params, results):
+    found = _differences(params, results, [(variant, 'ace') for variant in REASONING if variant != 'ace'])
+    rows = [[label(a), *each.difference, each.mean_b, each.n_seeds] for (a, _), each in found.items()]
+    columns = ['variant', 'minus ACE, points', '95 % low', '95 % high', 'ACE on these seeds, %', 'seeds']
+    told = answers.against({label(a): each.difference for (a, _), each in found.items()}, label('ace'))
+    return (pd.DataFrame(rows, columns=columns), told)
+
+def generalisation_told(params, results):
+    found = _differences(params, results, HALVED)
+    turned = {whole: Estimate(-d.value, -d.high, -d.low) for (whole, _), (d, *_) in found.items()}
+    return answers.halving({label(whole): estimate for whole, estimate in turned.items()})
+
+def shaping_told(params, results, drawn):
+    judged = {judge: list(dict.fromkeys(drawn.loc[drawn['judge'] == judge, 'variant'])) for judge in JUDGES}
+    lines = []
+    for metric, (name, digits) in MEASURES.items():
+        sweeps = {judge: _sweep(drawn, metric, variants) for judge, variants in judged.items()}
+        for judge, variants in judged.items():
+            ends = _differences(params, results, [(variants[-1], variants[0])]) if len(variants) > 1 else {}
+            difference = next(iter(ends.values())).difference if metric == 'survival' and ends else None
+            lines.append(answers.trend(f'{name}, {JUDGES[judge]}', sweeps[judge], digits, difference))
+        if metric != 'survival':
+            lines.append(answers.overlapping(f"{name}, {JUDGES['llm']} beside {JUDGES['random']}", *sweeps.values()))
+    found = _differences(params, results, [(variant, f'ace_random_K{k}') for k, variant in JUDGED.items()])
+    name = f"{MEASURES['survival'][0]}, {JUDGES['llm']} minus {JUDGES['random']}"
+    lines.append(answers.differing(name, [each.difference for each in found.values()]))
+    return '\n'.join((f'- {line}' for line in lines if line)) or f'Nothing can be said: {NOT_RUN}.'
+
+def shaping_table(drawn):
+    means = drawn[drawn['seed'].isna()]
+    names = {row.variant: f'{JUDGES.get(row.judge)}, K = {row.K:g}' for row in means.itertuples()}
+    names[NO_CRITIC] = 'no shaping'
+    measures = {metric: name for metric, (name, _) in MEASURES.items()}
+    table = means.assign(shaping=means['variant'].map(names), measure=means['metric'].map(measures))
+    table = table.pivot_table(index='shaping', columns='measure', values='value', sort=False)
+    return table.round(dict(MEASURES.values())).rename_axis(index='rewards moved by', columns=None)
+
+def _sweep(drawn, metric, variants):
+    means = drawn[drawn['seed'].isna() & (drawn['metric'] == metric) & drawn['variant'].isin(variants)]
+    return {row.K: Estimate(row.value, row.low, row.high) for row in means.sort_values('K').itertuples()}
+
+def _differences(params, results, pairs):
+    runs, ran = available(params, results, [variant for each in pairs for variant in each])
+    env = params.grid.ablations.environment
+    return {(a, b): pair(runs, env, a, b, 'survival') for a, b in pairs if {a, b} <= set(ran)}
 
 def _figure(params, results, name, variants, draw, metrics=('survival',), **settings):
     runs, ran = available(params, results, variants)
@@ -102,9 +155,11 @@ def _draw_points(panel, rows, places, look, name=None, offset=0.0, side=1):
         panel.plot(np.full(len(own), place), own, color=colour, **dots)
     panel.plot(x, means['value'], color=colour, linestyle=line, marker=marker, markersize=7, linewidth=1.1, label=name)
 
-def _limits(data):
+def _survival_axis(panel, data):
     lowest = data[['value', 'low']].min(axis=None) if len(data) else 0.0
-    return (max(0.0, 10 * np.floor((lowest - 10) / 10)), 103)
+    bottom = max(0.0, 10 * np.floor((lowest - 10) / 10))
+    panel.set_ylim(bottom, 103)
+    panel.set_ylabel(SURVIVAL + (f'\n(the axis starts at {bottom:g})' if bottom else ''))
 
 def _draw_reasoning(data):
     figure = Figure(figsize=(6.4, 4.0), layout='constrained')
@@ -116,8 +171,7 @@ def _draw_reasoning(data):
     names = [f"{row['rounds']} round{('s' if row['rounds'] > 1 else '')}\n{('with' if row['bad_case'] else 'without')} bad case" for _, row in means.iterrows()]
     panel.set_xticks(range(len(names)), names)
     panel.set_xlim(-0.6, max(len(names), 1) - 0.4)
-    panel.set_ylim(*_limits(data))
-    panel.set_ylabel(SURVIVAL)
+    _survival_axis(panel, data)
     panel.set_title('marker: mean over seeds and episodes, bar: 95 % interval', fontsize='small')
     return figure
 
@@ -143,31 +197,34 @@ def _draw_shaping(data):
         panel.set_xticks([], minor=True)
         panel.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
         here = data[data['metric'] == metric]
-        panel.set_ylim(*(_limits(here) if metric == 'survival' else (0, 1.1 * here['value'].max() if len(here) else 1)))
+        if metric == 'survival':
+            _survival_axis(panel, here)
+        else:
+            panel.set_ylim(0, 1.1 * here['value'].max() if len(here) else 1)
+            panel.set_ylabel(y_label)
         panel.set_xlabel("K, units of a step's reward (log scale)")
-        panel.set_ylabel(y_label)
         panel.set_title(title, fontsize='small')
     if panels[2].get_legend_handles_labels()[0]:
         panels[2].legend(fontsize='small')
     return figure
 
-def _draw_generalisation(data):
+def _draw_generalisation(data, scenarios):
     figure = Figure(figsize=(6.8, 4.4), layout='constrained')
     panel = figure.subplots()
     shares = sorted(set(data['share']), reverse=True)
     refines = data['refine'].astype(bool)
     refining = data[refines]
-    series = [(refining[refining['every'] == every], look, f'ACE, f_LLM every {every:g} decisions') for every, look in zip(sorted(set(refining['every'])), (LINES['ace'], MORE_LINES[1]), strict=False)]
-    series = [each for each in [*series, (data[~refines], LINES['sac'], 'SAC')] if len(each[0])]
+    series = [(rows, look, f"ACE, f_LLM {how} (every {rows['every'].iloc[0]:g} decisions)") for how, ending, look in (('often', '_high', LINES['ace']), ('seldom', '_low', MORE_LINES[1])) if len((rows := refining[refining['variant'].str.endswith(ending)]))]
+    series += [(data[~refines], LINES['sac'], 'SAC')] if len(data[~refines]) else []
     for number, (rows, look, name) in enumerate(series):
         rows = rows.sort_values('share', ascending=False, kind='stable')
         places = [shares.index(share) for share in rows.loc[rows['seed'].isna(), 'share']]
         _draw_points(panel, rows, places, look, name, offset=0.08 * (number - (len(series) - 1) / 2))
-    panel.set_xticks(range(len(shares)), [f'{100 * share:g} %' for share in shares])
+    names = [f'{100 * share:g} % ({max(round(scenarios * share), 1)} scenarios)' for share in shares]
+    panel.set_xticks(range(len(shares)), names)
     panel.set_xlim(-0.5, max(len(shares), 1) - 0.5)
-    panel.set_ylim(*_limits(data))
-    panel.set_xlabel('Training scenarios used; the test scenarios are of other days')
-    panel.set_ylabel(SURVIVAL)
+    _survival_axis(panel, data)
+    panel.set_xlabel('Training scenarios to draw from; the test scenarios are of other days')
     panel.set_title('marker: mean over seeds and episodes, bar: 95 % interval', fontsize='small')
     if series:
         panel.legend(fontsize='small')

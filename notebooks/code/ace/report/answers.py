@@ -2,6 +2,8 @@ import numpy as np
 from ace.report.ablations import NOT_RUN
 from ace.report.typeset import with_interval
 COLLAPSED = 0.1
+CORPUS = 'the corpus'
+OUTAGES = 'outages: '
 FALLEN = 10.0
 
 def sign(estimate):
@@ -22,7 +24,7 @@ def _sentence(lead, found, names):
     return f"{lead}: {'; '.join((told(name, found[name]) for name in names))}."
 
 def answer_1(found):
-    text, gap = (found['described - bare index'], found['reward - action, described'])
+    text, gap = (found['described minus bare index'], found['reward minus action (described)'])
     if text is None:
         return f'Nothing can be said: {NOT_RUN}.'
     if sign(text) > 0:
@@ -30,11 +32,11 @@ def answer_1(found):
         lead = 'Yes, the description closes the gap' if closed else 'Partly, the description helps'
     else:
         lead = 'No, the description costs survival' if sign(text) < 0 else 'It is not seen that the description helps'
-    return _sentence(lead, found, ['described - bare index', 'reward - action, described'])
+    return _sentence(lead, found, ['described minus bare index', 'reward minus action (described)'])
 
 def answer_2(found):
-    names = [name for name in found if name.startswith('five rounds - ')]
-    signs = {name.removeprefix('five rounds - '): sign(found[name]) for name in names if found[name] is not None}
+    names = [name for name in found if name.startswith('five rounds minus ')]
+    signs = {name.removeprefix('five rounds minus '): sign(found[name]) for name in names if found[name] is not None}
     if not signs:
         return f'Nothing can be said: {NOT_RUN}.'
     worse, same = ([name for name, s in signs.items() if (s > 0) == lost] for lost in (True, False))
@@ -42,50 +44,105 @@ def answer_2(found):
     if worse and same:
         lead += f", that they do longer than {' or '.join(same)} is not seen"
     spent = {name.removesuffix(': calls'): each for name, each in found.items() if name.endswith(': calls') and each}
+    shared = spent.pop(CORPUS, None)
     calls = ', '.join((f'{name} {each.value:,.0f}' for name, each in spent.items()))
+    if shared:
+        calls += f", on top of the {shared.value:,.0f} of the language model's corpus, which all of them need"
     return f"{lead} (simulator calls in training: {calls}); {'; '.join((told(name, found[name]) for name in names))}."
 
 def answer_3(found):
-    entropy, fall, gain = (found[name] for name in ('entropy at the end', 'best - last validation', 'ACE - SAC, sparse'))
+    entropy, fall, gain = (found[name] for name in ('entropy at the end', 'best minus last validation', 'ACE minus SAC (sparse)'))
     if entropy is None or fall is None:
         return f'Nothing can be said: {NOT_RUN}.'
     low, high = _ends(entropy)
     state = 'collapsed' if high < COLLAPSED else 'did not collapse' if low > COLLAPSED else 'collapsed in some runs'
     if low > COLLAPSED and fall.value < FALLEN:
         lead = 'Yes, training stays stable'
+        if _ends(fall)[1] >= FALLEN:
+            lead += f" in the mean, but instability is not excluded (the fall's interval reaches past {FALLEN:g} points)"
         lead += ", but ACE's lead over SAC is not seen" if gain is not None and sign(gain) <= 0 else ''
     elif high < COLLAPSED or _ends(fall)[0] >= FALLEN:
         lead = 'No, training does not stay stable'
     else:
         lead = 'Only in part'
-    more = '; '.join((told(name, found[name]) for name in ('ACE - SAC, sparse', 'ACE, sparse - dense')))
-    return f"{lead}: the entropy {state} (it ends at {entropy.value:.2f} of SAC's target), the last validation lies {fall.value:.1f} points below the best; {more}."
+    more = '; '.join((told(name, found[name]) for name in ('ACE minus SAC (sparse)', 'ACE, sparse minus dense')))
+    return f"{lead}: the entropy {state} (it ends at {entropy.value:.2f} of SAC's target), the last validation lies {with_interval(*fall, 1)} points below the best; {more}."
 
 def _ends(estimate):
     ends = (estimate.low, estimate.high)
     return ends if np.isfinite(ends).all() else (estimate.value, estimate.value)
 
 def answer_4(found):
-    alone = {role: found[f'{role} alone - neither'] for role in ('f_LLM', 'g_LLM')}
+    alone = {role: found[f'{role} alone minus neither'] for role in ('f_LLM', 'g_LLM')}
     if None in alone.values():
         return f'Nothing can be said: {NOT_RUN}.'
     helping = [role for role, estimate in alone.items() if sign(estimate) > 0]
     lead = f"From {' and '.join(helping)}" if helping else 'From neither that these runs can tell'
-    return _sentence(lead, found, [*(f'{role} alone - neither' for role in alone), 'both - f_LLM alone'])
+    return _sentence(lead, found, [*(f'{role} alone minus neither' for role in alone), 'both minus f_LLM alone'])
 
 def answer_5(found):
-    pooled = found['g_LLM - random, mean over K']
+    pooled = found['g_LLM minus random, mean over K']
     leads = {1: 'Credit assignment', -1: 'Worse than noise', 0: 'Not told apart from noise'}
     lead = f'No answer over all K ({NOT_RUN})' if pooled is None else leads[sign(pooled)]
-    return _sentence(lead, found, ['g_LLM - random, mean over K', 'g_LLM - no shaping'])
+    return _sentence(lead, found, ['g_LLM minus random, mean over K', 'g_LLM minus no shaping'])
 
 def answer_6(found):
-    names = ['half: ACE, often - SAC', 'ACE, often: all - half']
-    ahead, lost = (found[name] for name in names)
-    if ahead is None or lost is None:
+    halves = {how: found[f'ACE ({how}): all minus half'] for how in ('often', 'seldom')}
+    ahead = found['half: ACE (often) minus SAC']
+    if ahead is None or halves['often'] is None:
         lead = f'No answer about scenarios ({NOT_RUN})'
     elif sign(ahead) > 0:
-        lead = f"Yes, trained on half of the scenarios ACE stays ahead of SAC{(', at a loss' if sign(lost) > 0 else '')}"
+        lost = [how for how, loss in halves.items() if loss is not None and sign(loss) > 0]
+        lead = 'Yes, trained on half of the scenarios ACE stays ahead of SAC'
+        lead += f", at a loss where f_LLM is asked {' or '.join(lost)}" if lost else ''
     else:
         lead = 'Trained on half of the scenarios, ACE is not seen ahead of SAC'
-    return _sentence(lead, found, [*names, *(name for name in found if name.startswith('outages'))])
+    outages = {name.removeprefix(OUTAGES): each for name, each in found.items() if name.startswith(OUTAGES)}
+    about = _sentence(lead, found, [name for name in found if not name.startswith(OUTAGES)])
+    return f"{about} {_sentence('With a line out', outages, outages)}"
+
+def against(found, reference):
+    if not found:
+        return f'Nothing can be said: {NOT_RUN}.'
+    verdicts = {1: f'Above {reference}', -1: f'Below {reference}', 0: f'Not told apart from {reference}'}
+    lines = []
+    for kind, lead in verdicts.items():
+        names = [f'{name} ({words(each)})' for name, each in found.items() if sign(each) == kind]
+        lines += [f"- {lead}: {'; '.join(names)}."] if names else []
+    return '\n'.join(lines)
+
+def halving(found):
+    if not found:
+        return f"What half of the scenarios cost can't be said: {NOT_RUN}."
+    verdicts = {1: 'a gain', -1: 'a loss', 0: 'not told apart from 0'}
+    said = '; '.join((f'{name} {words(each)}, {verdicts[sign(each)]}' for name, each in found.items()))
+    return f'Half of the training scenarios minus all of them, survival in the test: {said}.'
+
+def trend(name, sweep, digits, difference=None):
+    if len(sweep) < 2:
+        return ''
+    (first, a), *_, (last, b) = sorted(sweep.items())
+    more = 'more' if b.value > a.value else 'less'
+    if difference is not None:
+        verdict = f'the second minus the first is {words(difference)}, '
+        verdict += f'{more} with a larger K' if sign(difference) else 'not told apart from 0'
+    else:
+        verdict = 'overlap' if overlap(a, b) else f'lie apart, {more} with a larger K, which few seeds do by luck as well'
+        verdict = f'the ranges of their seeds {verdict}'
+    means = [each.value for each in sweep.values()]
+    ends = f'{a.value:.{digits}f} at K = {first:g} and {b.value:.{digits}f} at K = {last:g}'
+    return f'**{name}**: {ends}; {verdict}. Over all K the means lie between {min(means):.{digits}f} and {max(means):.{digits}f}.'
+
+def overlap(a, b):
+    return a.low <= b.high and b.low <= a.high
+
+def overlapping(name, ours, control):
+    both = [overlap(ours[k], control[k]) for k in ours if k in control]
+    return f'**{name}**: the ranges of the seeds overlap at {sum(both)} of {len(both)} K.' if both else ''
+
+def differing(name, differences):
+    if not differences:
+        return ''
+    signs, values = ([sign(each) for each in differences], [each.value for each in differences])
+    counts = f'above 0 at {signs.count(1)}, below 0 at {signs.count(-1)} and not told apart from 0 at {signs.count(0)}'
+    return f'**{name}**: {counts} of {len(signs)} K (means from {min(values):+.1f} to {max(values):+.1f} points).'

@@ -17,14 +17,16 @@ COLUMNS = ['env', 'grid2op', 'substations', 'lines', 'loads', 'generators', 'act
 COLUMNS += ['thermal_factor', 'horizon', 'opponent', 'source_days']
 COLUMNS += [f'{what}_{split}' for split in SPLITS for what in ('days', 'scenarios', 'load_mean_mw', 'load_max_mw')]
 COLUMNS += [f'survival_{variant}' for variant in IDLE] + ['run_here', 'scale']
-NOTE = "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. Largest: the substation with most of them and its share. Limits: the factor on all thermal limits. Days: source days of training / validation / test; where one day is packaged the splits share it and differ by their noise. Load: mean (highest) total load of the first 20 scenarios of a split, MW. Survival: mean over the test episodes in percent of the horizon, of doing nothing / with reconnection of lines / of greedy look-ahead; a dash where no run of this scale is declared."
+PAPER_ACTIONS = 60000
+PAPER_GRID = 'l2rpn_wcci_2020'
+NOTE = "Actions: every legal assignment of one substation's elements to its two buses; doing nothing is not counted. A factor on the thermal limits below 1 makes a grid harder; how it was set is told in README (deviations, first known issue). An opponent takes a line out of service now and then, as an attack does; no agent decides on that. Source days: where one day is packaged the splits share it and differ by their noise. Load: mean (highest) total load of the first 20 scenarios of a split. Survival: mean over the test episodes in percent of the horizon; a dash where no run of this scale is declared. Do nothing: not even lost lines are reconnected, as all others do."
 
 def write_environments(params, results):
     cards = {name: card(params, results, name) for name in params.environments}
     table = pd.DataFrame([_row(params, results, *item) for item in cards.items()], columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
-    cells = [_cells(row) for row in table.to_dict('records')]
-    write_table(results, 'environments', table, HEAD, cells, f'Environments, scale {params.scale}', NOTE)
+    head, *cells = zip(*[HEAD, *map(_cells, table.to_dict('records'))], strict=True)
+    write_table(results, 'environments', table, head, cells, f'Environments, scale {params.scale}', NOTE)
     draw(cards, params, params.grid.environments[0], results)
     return table
 
@@ -54,31 +56,53 @@ def _row(params, results, name, found):
         runs = read(params, results, idle)
         row |= {f'survival_{variant}': float(runs.scores(name, variant, 'survival').mean()) for variant in idle}
     return row
-HEAD = ['Grid', 'Grid2Op', 'Substations', 'Lines', 'Loads', 'Generators', 'Actions', 'Largest', 'Limits', 'Steps']
-HEAD += ['Opponent', 'Days', 'Load, MW: train', 'validation', 'test', 'Survival, %']
+
+def sentences(table):
+    return '\n'.join((f"- **{row['env']}** {_said(row)}" for row in table.to_dict('records')))
+
+def _said(row):
+    if row['actions'] <= PAPER_ACTIONS:
+        beside = f"fewer than the paper's {PAPER_ACTIONS:,}: a small grid for tests, not one of the paper's"
+    elif row['grid2op'] == PAPER_GRID:
+        beside = f'where the paper says more than {PAPER_ACTIONS:,} and names this grid'
+    else:
+        beside = f"more than the paper's {PAPER_ACTIONS:,} as well; that it is one of the paper's grids is our reading"
+    text = f"has {row['actions']:,} actions, {beside}. {_percent(100 * row['hub_share'])} are at substation {row['hub']}."
+    names = {'do_nothing': 'doing nothing', 'reconnect': 'reconnection of lines alone', 'greedy': 'greedy look-ahead'}
+    survived = {names[variant]: row[f'survival_{variant}'] for variant in IDLE if pd.notna(row[f'survival_{variant}'])}
+    if not survived:
+        return f'{text} Nothing was run on it at this scale.'
+    return f"{text} Survival: {', '.join((f'{who} {_percent(value)}' for who, value in survived.items()))} of a test episode."
+HEAD = ['Property', 'Name in Grid2Op', 'Substations', 'Lines', 'Loads', 'Generators', 'Actions']
+HEAD += ['Largest substation', 'Its share of the actions', 'Factor on thermal limits', 'Steps of 5 minutes an episode']
+HEAD += ['Opponent cuts lines', *(f'Source days, {split}' for split in SPLITS)]
+HEAD += [f'Load, MW, {split}: mean (highest)' for split in SPLITS]
+HEAD += [f'Survival, %: {name}' for name in ('do nothing', 'reconnect lines', 'greedy look-ahead')]
 
 def _cells(row):
     sizes = [thousands(row[name]) for name in ('substations', 'lines', 'loads', 'generators', 'actions')]
-    largest = f"{row['hub']}: {100 * row['hub_share']:.1f} %"
+    largest = [str(row['hub']), _percent(100 * row['hub_share'])]
     about = [str(row['thermal_factor']), thousands(row['horizon']), 'yes' if row['opponent'] else 'no']
+    days = [', '.join(row[f'days_{split}'].split()) for split in SPLITS]
     means, highest = ([thousands(row[f'load_{what}_mw_{split}']) for split in SPLITS] for what in ('mean', 'max'))
     loads = [f'{mean} ({top})' for mean, top in zip(means, highest, strict=True)]
-    days = _slashed((row[f'days_{split}'] for split in SPLITS))
-    survival = _slashed((_shown(row[f'survival_{variant}']) for variant in IDLE))
-    return [row['env'], row['grid2op'], *sizes, largest, *about, days, *loads, survival]
+    survival = ['–' if (value := row[f'survival_{variant}']) is None else f'{value:.1f}' for variant in IDLE]
+    return [row['env'], row['grid2op'], *sizes, *largest, *about, *days, *loads, *survival]
 
-def _shown(value):
-    return '–' if value is None else f'{value:.1f}'
-
-def _slashed(parts):
-    parts = list(parts)
-    return '–' if set(parts) == {'–'} else ' / '.join(parts)
+def _percent(value):
+    return f'{value:.1f} %'
 
 class GridPlot(PlotMatplot):
 
     def __init__(self, observation_space, axes):
         super().__init__(observation_space, load_name=False, gen_name=False, line_name=False)
         self.axes = axes
+
+    def draw_powerline(self, figure, observation, line_id, line_name, connected, line_value, *drawn):
+        ends = [{*pair} for pair in zip(observation.line_or_to_subid, observation.line_ex_to_subid, strict=True)]
+        parallel = [line for line, pair in enumerate(ends) if pair == ends[line_id]]
+        shown = ' / '.join((f'{100 * observation.rho[line]:.0f}' for line in parallel)) if line_id == parallel[0] else None
+        super().draw_powerline(figure, observation, line_id, line_name, connected, shown, *drawn)
 
     def clear_figure(self, figure):
         self.xlim, self.ylim, self.ax = ([0, 0], [0, 0], self.axes)
@@ -101,7 +125,7 @@ def draw(cards, params, name, results):
         with mpl.rc_context({'font.size': 6}):
             plot = GridPlot(world.env.observation_space, axes)
             plot.plot_obs(world.env.get_obs(), figure=figure, line_info='rho', load_info=None, gen_info=None)
-        axes.set_title(f'{name}: training scenario 0, step {step.state.t}, the fullest line at {100 * step.state.rho_max:.0f} % of its limit\nnumbers: loading in %; blue below 50 %, orange below 100 %, red above', fontsize='medium')
+        axes.set_title(f'{name}: training scenario 0, step {step.state.t}, the fullest line at {100 * step.state.rho_max:.0f} % of its limit\nnumbers: loading in %, of parallel lines each; blue below 50 %, orange below 100 %, red above', fontsize='medium')
         save(figure, Path(results) / 'figures', 'environments')
     rows = [('actions', env, sub, n) for env, found in cards.items() for sub, n in enumerate(found['actions_by_substation'])]
     rows += [('loading_percent', name, *pair) for pair in zip(world.env.name_line, 100 * step.state.rho, strict=True)]

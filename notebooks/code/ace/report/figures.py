@@ -34,8 +34,7 @@ def learning_curves(params, results, metric='survival', variants=None):
     if metric not in CURVES:
         raise ReportError(f"metric {metric} can't be drawn; there are {', '.join(CURVES)}")
     data = learning_data(read(params, results, variants or main_methods(params)), metric)
-    name = 'learning_curves' if metric == 'survival' else f'learning_curves_{metric}'
-    folder = Path(results) / 'figures'
+    name, folder = (file_name(metric), Path(results) / 'figures')
     with theme():
         figure = _draw_curves(params, data, CURVES[metric][0])
         save(figure, folder, name)
@@ -51,13 +50,51 @@ def comparison(params, table, results, metric='survival'):
     write_csv(data[columns], folder / 'main.csv')
     return data[columns]
 
-def last_and_best(data):
+def file_name(metric):
+    return 'learning_curves' if metric == 'survival' else f'learning_curves_{metric}'
+
+def last_and_best(data, metric='survival'):
     rows = []
     for (env, variant), curve in data[data['kind'] == 'validation'].groupby(['env', 'variant'], sort=False):
         last, best = (curve.iloc[-1], curve.loc[curve['value'].idxmax()])
         rows.append([env, label(variant), last['value'], best['value'], best['decisions'], last['n_seeds']])
-    columns = ['env', 'method', 'last value', 'best value', 'decisions at the best', 'seeds']
-    return pd.DataFrame(rows, columns=columns).round(3)
+    unit = 'survival, %' if metric == 'survival' else CURVES[metric][0]
+    columns = ['grid', 'method', f'last {unit}', f'best {unit}', 'decisions at the best', 'seeds']
+    return pd.DataFrame(rows, columns=columns).round(1 if metric == 'survival' else 3)
+
+def ends_told(params, data, metric='survival', ours='ace', other='sac'):
+    lines = []
+    for env, here in data[data['kind'] == 'validation'].groupby('env', sort=False):
+        curves = dict(list(here.groupby('variant', sort=False)))
+        last = {variant: curve.iloc[-1] for variant, curve in curves.items()}
+        parts = [f'{label(name)} goes {_way(curves[name])}' for name in (ours, other) if name in curves]
+        if len(parts) == 2:
+            parts.append(f'at the end {label(ours)} is {_compared(last[ours], last[other], label(other))}')
+        best = max(last, key=lambda variant: last[variant]['value'])
+        parts.append(f"the highest mean at the end is {label(best)}'s, {_with_seeds(last[best])}")
+        if len(last) > 2:
+            near = sum((row['high'] >= last[best]['low'] for variant, row in last.items() if variant != best))
+            parts.append(f"the seeds of {near or 'none'} of the {len(last) - 1} others reach into their range")
+        lines.append(f"- **{titled(params, env)}**, {CURVES[metric][0]}: {'; '.join(parts)}.")
+    return '\n'.join(lines)
+
+def _compared(a, b, name):
+    if a['value'] <= b['value']:
+        return f'not above {name}'
+    apart = a['low'] > b['high']
+    seeds = f'even its lowest seed above the highest of {name}' if apart else 'but the ranges of their seeds overlap'
+    return f'above {name}, {seeds}'
+
+def _way(curve):
+    first = curve.iloc[0]
+    return f"from {first['value']:.3g} at {first['decisions']} decisions to {_with_seeds(curve.iloc[-1])}"
+
+def _with_seeds(row):
+    return f"{row['value']:.3g} (seeds {row['low']:.3g} to {row['high']:.3g})"
+
+def _marked(decisions):
+    steps = np.diff(decisions)
+    return np.flatnonzero(np.append(steps > 0.5 * steps.max(initial=0.0), True))
 
 def _on_common_decisions(trained, metric):
     curves = []
@@ -88,7 +125,7 @@ def _draw_curves(params, data, y_label):
             x = curve['decisions'].to_numpy(float)
             panel.fill_between(x, curve['low'], curve['high'], color=colour, alpha=0.1, linewidth=0)
             look_here = {'color': colour, 'linestyle': line, 'marker': marker, 'markersize': 4}
-            panel.plot(x, curve['value'], label=label(variant), **look_here)
+            panel.plot(x, curve['value'], label=label(variant), markevery=_marked(x).tolist(), **look_here)
         _draw_references(panel, here[here['kind'] == 'test'], look)
         shown = f"n = {', '.join(map(str, seeds))} seeds, band: lowest to highest seed"
         panel.set_title(f'{titled(params, env)} ({params.scale})\n{shown}', fontsize='medium')
@@ -98,7 +135,10 @@ def _draw_curves(params, data, y_label):
     handles = {}
     for panel in panels:
         handles |= {text: handle for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    look = {'title': "On validation episodes (level lines: on the test's, which are others)", 'fontsize': 'small'}
+    title = 'Curves: on validation scenarios'
+    if len(data[data['kind'] == 'test']):
+        title += '\nLevel lines: on test scenarios, not to be compared with the curves'
+    look = {'title': title, 'fontsize': 'small'}
     if len(spare):
         spare[0].axis('off')
         spare[0].legend(handles.values(), handles.keys(), loc='center', ncols=2, **look)

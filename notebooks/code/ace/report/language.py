@@ -2,10 +2,15 @@ from pathlib import Path
 import pandas as pd
 from ace.report import stats
 from ace.report.runs import ReportError, declared, named, read
+from ace.report.tables import told
 from ace.report.typeset import markdown, with_interval, write_csv, write_text
 COLUMNS = ['grid', 'proposer', 'metric', 'value', 'ci_low', 'ci_high', 'n_states']
 ALONE, REFERENCE = ('llm_only', 'reconnect')
-NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. lora_gain: paired difference of one_proposal after and before LoRA rounds under a shift. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+PROPOSERS = {'model': 'Language model', 'frequency': 'Lookup table', 'random': 'Random action', 'random_same_substation': 'Random action, same substation'}
+JUDGES = {'model': 'Language model', 'majority': 'More frequent sign'}
+SHIFT = {('model_before_lora', 'one_proposal'): 'One proposal, before the LoRA rounds', ('model_after_lora', 'one_proposal'): 'One proposal, after the LoRA rounds', ('model_after_lora', 'lora_gain'): 'Gain by the LoRA rounds', ('model', 'alone_minus_do_nothing'): 'Alone, points of survival above reconnecting lines'}
+GAINS = [(('model_after_lora', 'lora_gain'), 'LoRA under a shift', 3, ''), (('model', 'alone_minus_do_nothing'), 'alone against reconnecting lines', 1, ' points of survival')]
+NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; _unmasked: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 
 def rates(params, results):
     tables = []
@@ -40,3 +45,62 @@ def write_language_model(params, results):
     text = markdown(['Grid', 'Proposer', 'Metric', 'Value [95 %]', 'n'], rows)
     write_text(folder / 'language_model.md', f'# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n')
     return table
+
+def proposals(params, table, metric):
+    rows = [[named(params, r.grid), PROPOSERS[r.proposer], with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)] for r in table[table['metric'] == metric].itertuples() if r.proposer in PROPOSERS]
+    return markdown(['Grid', 'Proposer', f'{metric} [95 %]', 'Held-out states'], rows)
+
+def signs(params, table):
+    rows = []
+    chosen = table[table['metric'].str.startswith('critic_sign_')]
+    for (grid, metric), found in chosen.groupby(['grid', 'metric'], sort=False):
+        cells = {r.proposer: with_interval(r.value, r.ci_low, r.ci_high, 3) for r in found.itertuples()}
+        select, _, index = metric.removeprefix('critic_sign_').partition('_')
+        shown = 'bare index' if index else 'described'
+        judged = [cells.get(judge, '') for judge in JUDGES]
+        rows.append([named(params, grid), select, shown, *judged, str(found['n_states'].iloc[0])])
+    return markdown(['Grid', 'Selection by', 'Actions', *(f'{name} [95 %]' for name in JUDGES.values()), 'Adjustments'], rows)
+
+def shift(params, table):
+    rows = []
+    for grid in dict.fromkeys(table['grid']):
+        for (proposer, metric), what in SHIFT.items():
+            row = _row(table, grid, proposer, metric)
+            if row is not None:
+                points, n = (metric == 'alone_minus_do_nothing', f'{row.n_states}')
+                sign = '+' if metric in ('lora_gain', 'alone_minus_do_nothing') else ''
+                value = with_interval(row.value, row.ci_low, row.ci_high, 1 if points else 3, sign)
+                rows.append([named(params, grid), what, value, f"{n} {('episodes' if points else 'states')}"])
+    return markdown(['Grid', 'What', 'Value [95 %]', 'n'], rows)
+
+def answers(params, table):
+    lines = []
+    for grid in dict.fromkeys(table['grid']):
+        said = []
+        for metric, name in (('one_proposal', 'one proposal'), ('five_rounds', 'five rounds')):
+            said.append(_beside(table, grid, metric, name, {'random': 'a random action', 'frequency': 'the lookup table'}))
+        said.append(_beside(table, grid, 'critic_sign', 'sign of g_LLM', {'majority': 'always the more frequent sign'}))
+        for (proposer, metric), name, digits, unit in GAINS:
+            row = _row(table, grid, proposer, metric)
+            if row is not None:
+                gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign='+')
+                said.append(f'{name} {gain}{unit}, {told(row.ci_low, row.ci_high)}')
+        lines.append(f"- **{named(params, grid)}**: {'; '.join(filter(None, said))}.")
+    return '\n'.join(lines)
+
+def _beside(table, grid, metric, name, others):
+    ours = _row(table, grid, 'model', metric)
+    if ours is None:
+        return ''
+    said = []
+    for proposer, what in others.items():
+        row = _row(table, grid, proposer, metric)
+        if row is not None:
+            above, below = (ours.ci_low > row.ci_high, ours.ci_high < row.ci_low)
+            place = 'above' if above else 'below' if below else 'interval overlaps that of'
+            said.append(f'{place} {what} ({row.value:.2f})')
+    return f"{name} {with_interval(ours.value, ours.ci_low, ours.ci_high, 2)}{': ' * bool(said)}{', '.join(said)}"
+
+def _row(table, grid, proposer, metric):
+    found = table[(table['grid'] == grid) & (table['proposer'] == proposer) & (table['metric'] == metric)]
+    return next(found.itertuples(), None)

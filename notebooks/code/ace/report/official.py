@@ -36,12 +36,29 @@ def write_scores(params, results):
 def sentences(table, ours='ace'):
     lines = []
     for row in table[table['variant'] == ours].itertuples():
-        text = f'- **{row.env}**: {label(ours)} scores {with_interval(row.score, row.ci_low, row.ci_high, 1)}'
+        text = f'- **{row.env}**: {label(ours)} scores {_score(row)}'
         for reference in REFERENCES:
             lead = _lead(row, reference)
             text += f'; {lead} from {label(reference)}' if lead else ''
-        lines.append(f'{text}.')
+        lines.append(f'{text}. {_higher(table, row)}')
     return '\n'.join(lines)
+
+def _score(row):
+    return with_interval(row.score, row.ci_low, row.ci_high, 1)
+
+def _higher(table, ours):
+    others = table[(table['env'] == ours.env) & (table['score'] > ours.score) & ~table['variant'].isin(FIXED)]
+    above = list(others.sort_values('score', ascending=False, kind='stable').itertuples())
+    if not above:
+        return 'No method has a higher mean.'
+    clear = [label(row.variant) for row in above if row.ci_low > ours.ci_high]
+    told = f"the intervals of {', '.join(clear)} do not overlap its own" if clear else 'all of their intervals overlap its own'
+    return f"Higher means: {', '.join((f'{label(row.variant)} {_score(row)}' for row in above))}; {told}."
+
+def scored(params):
+    env, others = (params.grid.ablations.environment, params.grid.environments)
+    more = [name for name in others if name != env]
+    return f"Only {env} was scored, not {' and '.join(more)}." if more else f'{env}, the only declared grid, was scored.'
 
 def _of_environment(params, results, env):
     played = read_scores(params, results, env)

@@ -6,11 +6,14 @@ from ace.report.labels import label
 from ace.report.runs import ReportError, ablations, declared, named, read, seeds_of, titled
 from ace.report.typeset import markdown, with_interval, write_table
 REFERENCE = 'sac'
+OURS = 'ace'
+CONTROLS = ('expert_sac', 'random_refine', 'frequency_refine')
 ALL = 'all'
 COLUMNS = ['env', 'outage', 'variant', 'survival', 'ci_low', 'ci_high']
 COLUMNS += ['intact', 'change', 'change_low', 'change_high', 'minus_sac', 'minus_sac_low', 'minus_sac_high']
+COLUMNS += ['intact_minus_sac', 'intact_minus_sac_low', 'intact_minus_sac_high', 'minus_ace', 'minus_ace_low', 'minus_ace_high']
 COLUMNS += ['n_seeds', 'n_episodes', 'scale']
-NOTE = "Survival in percent of the horizon, on test scenarios on Grid2Op itself, with one line out of service from the first step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say, and no line that an opponent attacks is among them. Intact: the same scenarios with all lines, from the run files. Change: paired by scenario; minus SAC: paired by scenario and line. A grid of which one day is packaged is tested on its training day. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few scenarios, others than those of the other lines."
+NOTE = "Survival in percent of the horizon, on test scenarios on Grid2Op itself, with one line out of service from the first step to the last; each scenario is played without one of the lines, in turn. The lines are the most loaded ones of training scenarios whose loss doing nothing survives for 48 steps in three of them; no policy had a say, and no line that an opponent attacks is among them. With all lines: the same scenarios, from the run files. Change: paired by scenario; above SAC: paired by scenario and line. A grid of which one day is packaged is tested on its training day. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few scenarios, others than those of the other lines."
 
 def read_outages(params, results, env):
     path, remedy = (Path(results) / 'outages' / f'{env}.csv', f'run `dvc repro outages@{env}`')
@@ -33,26 +36,46 @@ def write_outages(params, results):
 def as_markdown(params, table):
     return f'{markdown(HEAD, _cells(params, table))}\n{NOTE}\n'
 
-def sentences(params, table, ours='ace'):
+def sentences(params, table):
     lines = []
-    for row in table[(table['variant'] == ours) & (table['outage'] == ALL)].itertuples():
-        change = with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
-        lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
-        text = f'- **{titled(params, row.env)}**: {label(ours)} survives {row.survival:.1f} % without a line, '
-        text += f'a change of {change} points'
-        lines.append(text + (f'; it is {lead} points from SAC.' if lead else '.'))
+    for row in table[(table['variant'] == OURS) & (table['outage'] == ALL)].to_dict('records'):
+        text = f"- **{titled(params, row['env'])}**: {label(OURS)} survives {row['survival']:.1f} % without a line, "
+        text += f"a change of {_points(row, 'change')} points."
+        if not math.isnan(row['minus_sac']):
+            text += f" Its lead over {label(REFERENCE)} is {_points(row, 'intact_minus_sac')} points with all lines and "
+            text += f"{_points(row, 'minus_sac')} without one: {_kept(row)}."
+        here = table[(table['env'] == row['env']) & (table['outage'] == ALL) & table['variant'].isin(CONTROLS)]
+        lines.append(text + ''.join((_beside(control) for control in here.to_dict('records'))))
     return '\n'.join(lines)
-HEAD = ['Grid', 'Method', 'Line out', 'Survival, % [95 %]', 'Intact, %', 'Change [95 %]', 'minus SAC [95 %]']
-HEAD += ['Seeds x episodes']
+
+def _kept(row):
+    if row['intact_minus_sac_high'] < 0 or row['minus_sac_high'] < 0:
+        return 'on these episodes it is not ahead'
+    had, has = (row[f'{column}_low'] > 0 for column in ('intact_minus_sac', 'minus_sac'))
+    if had:
+        return 'it keeps a lead' if has else 'it had a lead, and without a line none can be told from 0'
+    return 'on these episodes no lead can be told from 0 with all lines' + (', without one there is one' if has else ', nor without one')
+
+def _beside(control):
+    if control['minus_ace_high'] < 0:
+        return ''
+    told = 'it is ahead' if control['minus_ace_low'] > 0 else 'no difference can be told'
+    text = f" {label(control['variant'])} survives {control['survival']:.1f} %, a difference to {label(OURS)} of "
+    return f"{text}{_points(control, 'minus_ace')} points: {told}."
+
+def _points(row, column):
+    return with_interval(row[column], row[f'{column}_low'], row[f'{column}_high'], 1, sign='+')
+HEAD = ['Grid', 'Method', 'Line out', 'Survival, % of the horizon [95 %]', 'With all lines, %', 'Change, points [95 %]']
+HEAD += ['Points above SAC [95 %]', 'Seeds x episodes']
 
 def _cells(params, table):
     cells = []
-    for row in table.itertuples():
-        survival = with_interval(row.survival, row.ci_low, row.ci_high, 1)
-        change = with_interval(row.change, row.change_low, row.change_high, 1, sign='+')
-        lead = with_interval(row.minus_sac, row.minus_sac_low, row.minus_sac_high, 1, sign='+')
-        count = f'{row.n_seeds} x {row.n_episodes}'
-        cells.append([named(params, row.env), label(row.variant), row.outage, survival, f'{row.intact:.1f}', change, lead, count])
+    for row in table.to_dict('records'):
+        survival = with_interval(row['survival'], row['ci_low'], row['ci_high'], 1)
+        out = 'each in turn' if row['outage'] == ALL else row['outage']
+        points = [_points(row, 'change'), _points(row, 'minus_sac')]
+        count = f"{row['n_seeds']} x {row['n_episodes']}"
+        cells.append([named(params, row['env']), label(row['variant']), out, survival, f"{row['intact']:.1f}", *points, count])
     return cells
 
 def of_environment(params, results, env):
@@ -62,20 +85,25 @@ def of_environment(params, results, env):
         raise ReportError(f'results/outages/{env}.csv has no declared method: run `dvc repro outages@{env}`')
     runs = read(params, results, variants)
     scores = {variant: _matrix(played[played['variant'] == variant]) for variant in variants}
+    whole = {variant: runs.scores(env, variant, 'survival') for variant in variants}
     lines = played.drop_duplicates('outage').sort_values('outage')['line'].tolist()
     where = played[(played['variant'] == variants[0]) & (played['seed'] == played['seed'].iloc[0])].sort_values('episode')
     rows = []
     for outage in [ALL, *lines]:
         episodes = where.loc[(where['line'] == outage) | (outage == ALL), 'episode'].to_numpy()
         for variant in variants:
-            out, intact = (scores[variant][:, episodes], runs.scores(env, variant, 'survival')[:, episodes])
+            out, intact = (scores[variant][:, episodes], whole[variant][:, episodes])
             survival = stats.estimate([[out]], lambda means: means[..., 0])
             change = stats.estimate([[out - intact]], lambda means: means[..., 0])
-            lead = (math.nan, math.nan, math.nan)
-            if REFERENCE in variants and variant != REFERENCE:
-                lead = stats.paired_difference(out, scores[REFERENCE][:, episodes])
-            rows.append([env, outage, variant, *survival, intact.mean(), *change, *lead, *out.shape, runs.scale])
+            against = ((scores, REFERENCE), (whole, REFERENCE), (scores, OURS))
+            more = [end for of, other in against for end in _minus(of, variant, other, episodes)]
+            rows.append([env, outage, variant, *survival, intact.mean(), *change, *more, *out.shape, runs.scale])
     return rows
+
+def _minus(scores, variant, other, episodes):
+    if other not in scores or variant == other:
+        return (math.nan, math.nan, math.nan)
+    return stats.paired_difference(scores[variant][:, episodes], scores[other][:, episodes])
 
 def _matrix(rows):
     return 100 * rows.pivot_table(index='seed', columns='episode', values='survival').to_numpy(float)

@@ -11,19 +11,22 @@ import yaml
 from ace.report.claims import read_written
 from ace.report.measure import VERDICTS
 from ace.report.runs import ReportError, seeds_of
-from ace.report.show import ours, readme_table, summary_line
+from ace.report.show import START, ours, readme_table, summary_line
 from ace.report.typeset import markdown, write_csv
 PICTURES = {'.svg': 'image/svg+xml', '.png': 'image/png'}
 COLUMNS = ['item', 'file', 'stage', 'notebook', 'runs', 'seconds', 'md5']
 NUMBER = re.compile('[-+]?\\d[-+\\d.,±×x%\\[\\] ]*')
+GROUPS = re.compile('<th>(Grid|env|Group|Question)</th>\\n<th>')
 SHORT = 28
 TEMPLATE = 'page.html'
+HOLDS = 'What holds'
 
 @dataclass(frozen=True)
 class Item:
     place: str
     title: str
     about: str = ''
+    folded: bool = False
 
     @property
     def anchor(self):
@@ -33,7 +36,7 @@ class Item:
         start = self.place.removesuffix('*')
         named = [place for place in there if self.place.endswith('*') and place.startswith(start)]
         return [replace(self, place=place, title=f'{self.title}, {place.removeprefix(start)}') for place in named] or [self]
-ITEMS = (Item('tables/main', 'Table 1: main comparison'), Item('tables/official_score', 'Table 1: the official L2RPN score'), Item('tables/ablation_roles', 'Table 2: roles of the language model'), Item('tables/ablations', 'Table 3: ACE taken apart'), Item('tables/cost', 'Table 4: what it costs'), Item('tables/language_model', 'The language model by itself'), Item('tables/environments', 'Environments and their action catalogues'), Item('tables/outages', 'Trained policies with a line out'), Item('tables/open_questions', 'Open questions'), Item('tables/paired', 'Paired differences', 'Every method of the main comparison (a) minus each reference (b), on identical test episodes.'), Item('figures/learning_curves', 'Learning curves', 'Survival on validation scenarios: mean of the seeds, the band from the lowest to the highest. Methods that learn nothing are shown by their test episodes.'), Item('figures/main', 'Main comparison, drawn', 'Interquartile mean over seeds and test episodes with its 95 % interval.'), Item('figures/diagnosis_*', 'Diagnosis: why the learner learns what it does', 'On training and validation scenarios only; what each panel means is told in notebook 04_diagnosis.'), Item('figures/reasoning', 'Fig. 4: without bad-case and without multi-round reasoning'), Item('figures/shaping', 'The size K of reward shaping'), Item('figures/generalisation', 'Trained on half of the scenarios'), Item('figures/open_questions', 'Open questions, drawn'), Item('figures/environments', 'Action catalogues, and WCCI 2020 under load'))
+ITEMS = (Item('tables/main', 'Table 1: main comparison'), Item('tables/official_score', 'Beside Table 1: the official L2RPN score'), Item('tables/ablation_roles', 'Table 2: roles of the language model'), Item('tables/ablations', 'Table 3: ACE taken apart'), Item('tables/cost', 'Table 4: what it costs'), Item('tables/language_model', 'The language model by itself', "Share of held-out states that a proposal improves, of g_LLM's judgements with the right sign, and what LoRA adds under a shift of the grid; beside the language model stand a lookup table of frequent good actions and chance.", folded=True), Item('tables/environments', 'Environments and their action catalogues'), Item('tables/outages', 'Trained policies with a line out'), Item('tables/open_questions', 'Open questions'), Item('tables/paired', 'Paired differences', 'Every method of the main comparison (a) minus each reference (b), on identical test episodes.'), Item('figures/learning_curves', 'Learning curves', 'Survival on validation scenarios: mean of the seeds, the band from the lowest to the highest. Methods that learn nothing are shown by their test episodes.'), Item('figures/main', 'Main comparison, drawn', 'Interquartile mean over seeds and test episodes with its 95 % interval.'), Item('figures/diagnosis_*', 'Diagnosis: why the learner learns what it does', "On training and validation scenarios only (on WCCI 2022 they share the test's day). 1: can the policy network hold what look-ahead knows? It imitates the best action, or all rated actions, of the language model's set, after more and more labels; dotted: choices about as good as the best one. 2: do the critics rank the set's actions as the simulator does, and by how much do they overrate the most frequent refined action? 3: what one step of each trained policy loses against the set's best action, in the states that each visitor meets; lower is better. 4: survival after short runs by β, the share of refined samples in a batch; at β = 0 none is used. 5: over how many actions the policy spreads in training and, in the last panel, its probability of acting at the hub, the substation that has most of the actions."), Item('figures/reasoning', 'Fig. 4: without bad-case and without multi-round reasoning', 'ACE as it is, without the bad action and its outcome in the prompt, and with fewer rounds of proposals for each bad case: survival on test episodes, mean over seeds and episodes with its 95 % interval.'), Item('figures/shaping', 'The size K of reward shaping', 'K is how far g_LLM moves the reward of a key decision. How much Q varies within a batch late in training, how many decisions a run takes to 90 % of its own best validation survival, and survival in the test; the control moves the rewards of random decisions, the level line is ACE without shaping.'), Item('figures/generalisation', 'Trained on half of the scenarios', 'Survival on unseen test scenarios after training on all training scenarios or on half of them, with f_LLM asked often or seldom, and of plain SAC; mean over seeds and episodes with its 95 % interval.'), Item('figures/open_questions', 'Open questions, drawn', 'Each contrast of the open questions in points of survival with its 95 % interval: right of the line the side named first survives longer, and an interval across the line tells neither.'), Item('figures/environments', 'Action catalogues, and a grid under load', 'Above, the number of actions of each substation, the largest first, on a logarithmic scale. Below, a training scenario at the first moment at which the agent is asked: loading of the lines in percent of their limits.'))
 
 class _Html(mistune.HTMLRenderer):
 
@@ -44,7 +47,8 @@ class _Html(mistune.HTMLRenderer):
         return super().link(text, url if re.match('[a-z]+:|#', url) else f'../{url}', title)
 
     def table(self, text):
-        return f'<div class="scroll" tabindex="0"><table>\n{text}</table></div>\n'
+        kind = 'scroll by-second' if GROUPS.search(text) else 'scroll'
+        return f'<div class="{kind}" tabindex="0"><table>\n{text}</table></div>\n'
 
     def table_cell(self, text, align=None, head=False):
         if head:
@@ -80,9 +84,11 @@ def sections(readme):
     head, *parts = re.split('^## +(.+)\\n', Path(readme).read_text(encoding='utf-8'), flags=re.MULTILINE)
     title, _, rest = head.strip().partition('\n')
     found = dict(zip(parts[::2], parts[1::2], strict=True))
-    for needed in ('Deviations from the paper', 'Known issues'):
+    for needed in (HOLDS, 'Deviations from the paper', 'Known issues'):
         if needed not in found:
             raise ReportError(f'{Path(readme).name} has no section `## {needed}`, which the report shows')
+    if START not in found[HOLDS]:
+        raise ReportError(f'{Path(readme).name} has no `{START}` in section `## {HOLDS}`, which the report shows down to it')
     return (title.lstrip('# '), rest.strip().partition('\n\n')[0], found)
 
 def write(params, workspace, folded_rows=40):
@@ -103,7 +109,7 @@ def write(params, workspace, folded_rows=40):
     made_of = pd.DataFrame(rows, columns=COLUMNS).astype({'runs': 'Int64', 'seconds': 'Int64'})
     linked = [[f"[{part['item'].title}](#{part['item'].anchor})", *_cells(row)] for part, row in zip(shown, rows, strict=True)]
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    page = environment.get_template(TEMPLATE).render(title=title, introduction=_to_html(introduction), params=params, summary=summary_line(claims), verdicts=_to_html(re.sub('^\\| (C\\d+) ', '| [\\1](#\\1) ', readme_table(claims).partition('\n\n')[2], flags=re.M)), claims=[(claim, ours(claim)) for claim in claims.itertuples()], kinds={kind: [part for part in shown if part['item'].place.startswith(kind)] for kind in ('tables', 'figures')}, missing=missing, made=_to_html(markdown(['Item', *map(str.capitalize, COLUMNS[1:-1]), 'MD5'], linked)), deviations=_to_html(parts['Deviations from the paper']), issues=_to_html(parts['Known issues']))
+    page = environment.get_template(TEMPLATE).render(title=title, introduction=_to_html(introduction), params=params, summary=summary_line(claims), holds=_to_html(parts[HOLDS].partition(START)[0]), verdicts=_to_html(re.sub('^\\| (C\\d+) ', '| [\\1](#\\1) ', readme_table(claims).partition('\n\n')[2], flags=re.M)), claims=[(claim, ours(claim)) for claim in claims.itertuples()], kinds={kind: [part for part in shown if part['item'].place.startswith(kind)] for kind in ('tables', 'figures')}, missing=missing, made=_to_html(markdown(['Item', *map(str.capitalize, COLUMNS[1:-1]), 'MD5'], linked)), deviations=_to_html(parts['Deviations from the paper']), issues=_to_html(parts['Known issues']))
     (results / 'report.html').write_text(page, encoding='utf-8', newline='\n')
     write_csv(made_of, results / 'report.csv')
     return made_of
@@ -117,12 +123,21 @@ def _body(results, item, folded_rows):
             return f'<div class="scroll" tabindex="0"><img alt="{item.title}" src="data:{kind};base64,{data}"></div>\n'
     if path.with_suffix('.md').is_file():
         text = path.with_suffix('.md').read_text(encoding='utf-8')
-        return _to_html(re.sub('\\A# .*\\n', '', text))
+        text = _to_html(re.sub('\\A# .*\\n', '', text))
+        return _folded(text, item) if item.folded else text
     if item.place.startswith('tables') and path.with_suffix('.csv').is_file():
         table = _read(path.with_suffix('.csv'))
         text = _to_html(markdown(list(table.columns), table.to_numpy().tolist()))
-        return text if len(table) <= folded_rows else f'<details><summary>{len(table)} rows</summary>{text}</details>\n'
+        return _folded(text, item) if item.folded or len(table) > folded_rows else text
     return None
+
+def _folded(html, item):
+
+    def fold(found):
+        rows = f"{found[0].count('<tr') - 1} rows"
+        there = f'<p class="unprinted">{rows}, not printed: <code>results/{item.place}.csv</code></p>'
+        return f'<details><summary>{rows}</summary>{found[0]}</details>\n{there}\n'
+    return re.sub('<div class="scroll.*?</div>\\n', fold, html, flags=re.DOTALL)
 
 def _made(params, results, item, made):
     files = [results / f'{item.place}{ending}' for ending in ('.csv', '.md', *PICTURES)]

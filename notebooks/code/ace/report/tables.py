@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 from ace.report import stats
 from ace.report.labels import label
-from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, named, read
-from ace.report.typeset import thousands, with_interval, write_csv, write_table, write_text
+from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, is_same_day, named, read
+from ace.report.typeset import latex, markdown, thousands, with_interval, write_csv, write_table, write_text
 COLUMNS = ['env', 'variant', 'metric', 'mean', 'std', 'iqm', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls', 'llm_calls', 'scale']
 ROLES = ['ace', 'ace_no_actor', 'ace_no_critic', 'sac']
@@ -14,7 +14,13 @@ HAS_ROLE = {'ace': ('yes', 'yes'), 'ace_no_actor': ('no', 'yes'), 'ace_no_critic
 MAIN_ABLATIONS = ['ace_no_actor', 'ace_no_critic', 'ace_literal']
 REFERENCES = ['reconnect', 'sac', 'random_refine', 'frequency_refine', 'expert_sac', 'ace']
 HEADLINE = ['survival', 'reward']
-NOTE = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Reward is summed over an episode, which differs in length by grid. Calls are all that one run used: training, validation, language-model corpus and test; environment steps to train include validation and corpus. Simulator calls are AC power flows; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. Intervals hold for these source days (see results/scenarios/; *same day*: one is packaged, and it is the training's too), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %. The refining controls (expert, random, frequency) have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA; random and frequency differ from it by the proposer, the expert also by the actions that it may propose: all of the catalogue."
+PAIR = ['difference', 'ci_low', 'ci_high']
+PROTOCOL = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Reward is summed over an episode, which differs in length by grid. "
+CALLS = "Calls are all that one run used: training, validation, language-model corpus and test. Simulator calls are AC power flows besides the environment's own steps"
+INTERVALS = "Intervals hold for these source days (see results/scenarios/; *same day*: one is packaged, and it is the training's too), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %."
+METHODS = "Methods. Greedy look-ahead simulates at every decision; DC look-ahead in the set takes, of the language model's own set of actions, the one that a linear flow rates best, and learns nothing. SAC + expert, random, frequency refinement: in f_LLM's place a greedy look-ahead over the whole catalogue, a random legal action, or the actions that were most often right in the corpus proposes what the simulator validates; all three have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA. LLM4Teach: SAC, pulled less and less to proposals of the model that nobody validated. Language model alone: it is asked, and its proposals are simulated, at every decision of the test."
+NOTE = f"{PROTOCOL}{CALLS}; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Env. steps, all: of training, validation and corpus. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. {INTERVALS}\n\n{METHODS}"
+ROLES_NOTE = f'{PROTOCOL}{CALLS}. What is deployed is the checkpoint of the best validation: the last two columns have at which decision it was saved, on average, and in how many seeds g_LLM had adjusted a reward before it. In the other seeds g_LLM had no effect on what was tested. minus ACE: paired difference on identical episodes. {INTERVALS}'
 
 def main_methods(params):
     return [v for v in declared(params) if not v.startswith('ace_') or v in MAIN_ABLATIONS]
@@ -48,8 +54,8 @@ def write_main(params, results, variants=None):
     methods = list(zip(table['env'], table['variant'], strict=True))
     table['dc_calls'] = [round(runs.spent(*method, 'dc_calls')) for method in methods]
     table['train_s'] = [runs.seconds(*method, 'train') for method in methods]
-    head = ['Grid', 'Method', 'Survival, %', 'IQM [95 %]', 'Reward', 'IQM [95 %]', 'Seeds x episodes']
-    head += ['Env. steps to train', 'Topology actions an episode']
+    head = ['Grid', 'Method', 'Survival, %', 'Survival IQM [95 %]', 'Reward', 'Reward IQM [95 %]', 'Seeds x episodes']
+    head += ['Env. steps, all', 'Topology actions an episode']
     head += ['Simulator calls', 'DC calls', 'LLM calls', 'LLM calls in the test', 'Seconds to train']
     rows = []
     for env in runs.environments:
@@ -69,9 +75,9 @@ def write_roles(params, results, variants=None):
     deployed = [[env, v, *_deployed(runs.of(env, v))] for env in runs.environments for v in runs.variants]
     checkpoints = ['checkpoint_decisions', 'seeds_shaped']
     table = table.merge(pd.DataFrame(deployed, columns=['env', 'variant', *checkpoints]), on=['env', 'variant'])
-    head = ['Grid', 'Variant', 'f_LLM', 'g_LLM', 'Survival, %', 'IQM [95 %]', 'minus ACE [95 %]']
-    head += ['Reward', 'IQM [95 %]', 'minus ACE [95 %]', 'Seeds x episodes', 'Simulator calls', 'LLM calls']
-    head += ['Decisions before the checkpoint', 'Seeds with adjustments before it']
+    head = ['Grid', 'Variant', 'f_LLM', 'g_LLM', 'Survival, %', 'Survival IQM [95 %]', 'Survival minus ACE [95 %]']
+    head += ['Reward', 'Reward IQM [95 %]', 'Reward minus ACE [95 %]', 'Seeds x episodes', 'Simulator calls', 'LLM calls']
+    head += ['Deployed at decision', 'Seeds shaped by then']
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
@@ -84,8 +90,18 @@ def write_roles(params, results, variants=None):
             row += [f'{survival.n_seeds} x {survival.n_episodes}']
             row += [thousands(survival.simulator_calls), thousands(survival.llm_calls)]
             rows.append([*row, thousands(survival.checkpoint_decisions), f'{survival.seeds_shaped} of {survival.n_seeds}'])
-    write_table(results, 'ablation_roles', table, head, rows, f'Roles of the language model, scale {params.scale}', NOTE)
+    write_table(results, 'ablation_roles', table, head, rows, f'Roles of the language model, scale {params.scale}', ROLES_NOTE)
     return table
+
+def roles_answer(params, table, metric='survival'):
+    lines = []
+    for env in dict.fromkeys(table['env']):
+        cells = {variant: by_metric(table, env, variant).get(metric) for variant in ROLES}
+        said = [f'{label(variant)} {_points(row.difference, row.difference_low, row.difference_high)}' for variant, row in cells.items() if row is not None and variant != 'ace']
+        ace = cells['ace']
+        checkpoint = f". g_LLM had a part in {ace.seeds_shaped} of {ace.n_seeds} of ACE's checkpoints" if ace is not None else ''
+        lines.append(f"- **{named(params, env)}**, {metric} minus ACE's: {'; '.join(said) or 'nothing to compare'}{checkpoint}.")
+    return '\n'.join(lines)
 
 def _deployed(seeds):
     best = []
@@ -105,6 +121,34 @@ def write_numbers(runs, verdicts, results):
     numbers['claims'] = verdicts
     write_text(Path(results) / 'numbers.json', json.dumps(numbers, indent=2) + '\n')
     return numbers
+
+def told(low, high):
+    return 'above 0' if low > 0 else 'below 0' if high < 0 else 'not told apart from 0'
+
+def _points(difference, low, high):
+    return f"{with_interval(difference, low, high, 1, sign='+')}, {told(low, high)}"
+
+def leads(params, pairs, others, ours='ace', metric='survival'):
+    rows = []
+    for env in dict.fromkeys(pairs['env']):
+        for other in others:
+            chosen = pairs[(pairs['env'] == env) & (pairs['metric'] == metric)]
+            there = chosen[(chosen['a'] == ours) & (chosen['b'] == other)]
+            back = chosen[(chosen['a'] == other) & (chosen['b'] == ours)]
+            ends = there[PAIR].to_numpy(float) if len(there) else -back[[PAIR[0], PAIR[2], PAIR[1]]].to_numpy(float)
+            rows += [[named(params, env), label(other), with_interval(*found, 1, sign='+'), told(*found[1:])] for found in ends]
+    table = markdown(['Grid', f'{label(ours)} minus', f'{metric.capitalize()} [95 %]', 'Told'], rows)
+    same = [env for env in dict.fromkeys(pairs['env']) if is_same_day(params, env)]
+    return table + (f"\nTested on its training day, and counted for no claim: {', '.join(same)}.\n" if same else '')
+
+def evidence(judged):
+    return '\n\n'.join((f'Evidence of {row.id}: {row.evidence}' for row in judged.itertuples()))
+
+def write_parts(results, name, title, parts, note):
+    folder = Path(results) / 'tables'
+    text = '\n'.join((f'## {part}\n\n{markdown(head, rows)}' for part, (head, rows) in parts.items()))
+    write_text(folder / f'{name}.md', f'# {title}\n\n{text}\n{note}\n')
+    write_text(folder / f'{name}.tex', '\n'.join((latex(*rows, f'{title}: {part.lower()}') for part, rows in parts.items())))
 
 def by_metric(table, env, variant):
     chosen = table[(table['env'] == env) & (table['variant'] == variant)]
