@@ -232,8 +232,8 @@ def test_what_the_figure_of_shaping_tells(make):
         pd.read_csv(path).assign(q_std=[1, 2, 5.0 + seed]).to_csv(path, index=False)
     drawn = ablation_figures.shaping(params, results)
     told = ablation_figures.shaping_told(params, results, drawn)
-    assert "Q, g_LLM**: 0.900 at K = 0.1 and 5.500 at K = 0.8; the ranges of their seeds lie apart: more with a larger K" in told
-    assert "Q, random control**: 0.900 at K = 0.1 and 0.900 at K = 0.4; the ranges of their seeds overlap: no effect" in told
+    assert "Q, g_LLM**: 0.900 at K = 0.1 and 5.500 at K = 0.8; the ranges of their seeds lie apart, more with a larger K" in told
+    assert "Q, random control**: 0.900 at K = 0.1 and 0.900 at K = 0.4; the ranges of their seeds overlap. Over all K" in told
     assert "Q, g_LLM beside random control**: the ranges of the seeds overlap at 2 of 2 K." in told
     assert "the second minus the first is +30.0 [" in told and "points, more with a larger K. Over all K" in told
     assert "above 0 at 0, below 0 at 1 and not told apart from 0 at 1 of 2 K (means from -15.0 to +0.0 points)" in told
