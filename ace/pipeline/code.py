@@ -1,5 +1,6 @@
 """Takes the code out of notebooks and modules, so that DVC stages depend on what is computed and not on its prose.
 
+    python -m ace.pipeline.code                             everything that the stage `code` of dvc.yaml depends on
     python -m ace.pipeline.code notebooks/03_train.ipynb    strips the notebook in place -> notebooks/code/03_train.py
     python -m ace.pipeline.code ace                         -> notebooks/code/ace/...: no comments, no docstrings
 
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import yaml
 
 CODE = Path("notebooks/code")
 MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
@@ -147,8 +149,21 @@ def extract_package(package, folder=CODE):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.code", description="Write code without its prose.")
-    parser.add_argument("source", type=Path, help="a notebook (.ipynb) or the folder of a package")
-    source = parser.parse_args(arguments).source
+    what = "notebooks (.ipynb) and folders of packages; none: those that the stage `code` of dvc.yaml depends on"
+    parser.add_argument("sources", type=Path, nargs="*", metavar="source", help=what)
+    sources = parser.parse_args(arguments).sources or declared()
+    failed = [source for source in sources if not _extracted(source)]
+    return 1 if failed else 0
+
+
+def declared(pipeline=Path("dvc.yaml")):
+    """What the stage `code` depends on: list of paths."""
+    stages = yaml.safe_load(pipeline.read_text(encoding="utf-8"))["stages"]
+    return [Path(dep) for dep in stages["code"]["deps"]]
+
+
+def _extracted(source):
+    """Whether it went well; what did not is said in one line, and the others are done all the same."""
     try:
         if source.suffix == ".ipynb" and source.is_file():
             extract_notebook(source)
@@ -158,8 +173,8 @@ def main(arguments=None):
             raise CodeError("neither a notebook nor a package")
     except CodeError as error:
         print(f"{source}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return False
+    return True
 
 
 if __name__ == "__main__":

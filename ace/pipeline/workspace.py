@@ -32,8 +32,7 @@ GENERATED = {"__pycache__", ".ipynb_checkpoints", "code"}  # notebooks/code belo
 
 # Seconds of a stage at the quick scale on 2 cores, by the name ahead of its `@`
 SECONDS = {
-    "code": 2,
-    "code_ace": 2,
+    "code": 3,
     "scenarios": 20,
     "language_model": 120,
     "baseline": 20,

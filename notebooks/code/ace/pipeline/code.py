@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 import nbformat
+import yaml
 CODE = Path('notebooks/code')
 MAGIC = re.compile('^(\\s*)([%!].*)$', re.MULTILINE)
 PYTHON_CELLS = ('%%time', '%%timeit', '%%capture', '%%prun')
@@ -105,8 +106,17 @@ def extract_package(package, folder=CODE):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog='python -m ace.pipeline.code', description='Write code without its prose.')
-    parser.add_argument('source', type=Path, help='a notebook (.ipynb) or the folder of a package')
-    source = parser.parse_args(arguments).source
+    what = 'notebooks (.ipynb) and folders of packages; none: those that the stage `code` of dvc.yaml depends on'
+    parser.add_argument('sources', type=Path, nargs='*', metavar='source', help=what)
+    sources = parser.parse_args(arguments).sources or declared()
+    failed = [source for source in sources if not _extracted(source)]
+    return 1 if failed else 0
+
+def declared(pipeline=Path('dvc.yaml')):
+    stages = yaml.safe_load(pipeline.read_text(encoding='utf-8'))['stages']
+    return [Path(dep) for dep in stages['code']['deps']]
+
+def _extracted(source):
     try:
         if source.suffix == '.ipynb' and source.is_file():
             extract_notebook(source)
@@ -116,7 +126,7 @@ def main(arguments=None):
             raise CodeError('neither a notebook nor a package')
     except CodeError as error:
         print(f'{source}: {error}', file=sys.stderr)
-        return 1
-    return 0
+        return False
+    return True
 if __name__ == '__main__':
     sys.exit(main())
