@@ -13,14 +13,16 @@ from types import SimpleNamespace
 
 import grid2op
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import yaml
 from lightsim2grid import LightSimBackend
 from test_text import state_of
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from ace import config
+from ace import config, lora
 from ace.grid.actions import Catalogue
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
@@ -71,7 +73,7 @@ def trained(textmap, pairs, shape):
 def llm(**changes):
     given = {"client": "embedded", "path": "", "model": "m", "temperature": 0.7, "max_new_tokens": 48}
     limits = {"timeout_s": 1.0, "retries": 2, "concurrency": 1, "token_budget": 0}
-    return config.Llm(**{**given, "masked": True, **limits, **changes})
+    return config.settings.Llm(**{**given, "masked": True, **limits, **changes})
 
 
 def local(trained, **changes):
@@ -164,7 +166,7 @@ def test_lora_round_gives_a_new_model_and_leaves_the_old_one(trained, pairs):
     model, tokenizer, _ = trained
     before = copy.deepcopy(model.state_dict())
     other = [(prompt, pairs[(i + 1) % 8][1]) for i, (prompt, _) in enumerate(pairs)]
-    settings = config.Finetune(enabled=True, every=1, samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
+    settings = config.settings.Finetune(enabled=True, every=1, samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
     tuned = embedded.lora_round(model, tokenizer, other, settings, seed=3)
     again = embedded.lora_round(model, tokenizer, other, settings, seed=3)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
@@ -222,7 +224,7 @@ def test_checkpoint_with_a_chat_template(tmp_path):
     assert client.tokenizer.decode(ids[:start]) == "<|im_start|>line 3<|im_end|>"
     assert len(ids) == start + 3  # two bytes and the end
     # LoRA finds the same modules in it.
-    settings = config.Finetune(enabled=True, every=1, samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
+    settings = config.settings.Finetune(enabled=True, every=1, samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
     tuned = embedded.lora_round(client.model, client.tokenizer, [("line 3", "do")], settings, seed=0)
     assert not torch.equal(tuned.model.layers[0].mlp.up_proj.weight, client.model.model.layers[0].mlp.up_proj.weight)
     # A model that is named wins over the folder, and is never silently another one.
@@ -429,9 +431,7 @@ def test_requests_at_once_keep_their_order_and_seeds(key):
         return 200, good(f"reply {prompt}")
 
     with Server(answer) as server:
-        client = clients.open_client(
-            llm(client="server", path=server.url, timeout_s=10.0, concurrency=4), "e", 0, "."
-        )
+        client = clients.open_client(llm(client="server", path=server.url, timeout_s=10.0, concurrency=4), "e", 0, ".")
         replies = client.complete([str(i) for i in range(8)], seed=10, guides=[None] * 8)
     assert replies == [f"reply {i}" for i in range(8)]
     assert 2 <= server.most <= 4
@@ -484,7 +484,7 @@ class FakeWhatIf:
         return SimpleNamespace(next_state=after, reward=-1.0 if reward is None else reward, done=reward is None)
 
 
-REFINE = config.Refine(
+REFINE = config.settings.Refine(
     enabled=True, threshold=0.0, every=1, minibatch=1, most=1, rounds=5, margin=0.02, limit=1, bad_case=True,
     proposer="llm",
 )  # fmt: skip
@@ -720,3 +720,37 @@ def test_training_writes_the_same_files_twice(tmp_path, tiny, built, world):
     assert {"critic_parse", "critic_parse_index", "lora_gain", "legal_unmasked"} <= set(table["metric"])
     assert card["shift"]["simulator_calls"] > 0 < card["shift"]["llm_calls"]
     assert len(records) >= card["measuring"]["states"]
+
+
+def test_lora_rounds_are_tried_with_other_settings_in_the_same_world(tmp_path, tiny, built, world, monkeypatch):
+    finetune = {**tiny.base.finetune.model_dump(), "every": 1, "samples": 2}
+    settings = {"as_run": {}, "more": {"every": 2, "lr": 0.1, "rank": 2}}
+    base = {**tiny.base.model_dump(), "finetune": finetune, "refine": {**tiny.base.refine.model_dump(), "margin": 0.0}}
+    trained = {**tiny.language_model.model_dump(), "steps": 60}
+    raw = {**tiny.model_dump(), "lora": settings, "base": base, "language_model": trained}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
+        lora.try_settings("case14", "out")
+    params, textmap = config.load(), TextMap(world)
+    folder = tmp_path / "results/language_model/case14"
+    training.train(params, built, textmap, folder)
+    rates, _ = training.measure(params, "case14", built, world, WhatIf(world), textmap, folder)
+    lora._bench.cache_clear()  # of another test's workspace
+    table = lora.try_settings("case14", "out")
+    lora._bench.cache_clear()
+    assert list(pd.read_csv(tmp_path / "out/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
+    assert list(table["setting"]) == list(settings)
+    columns = ["value", "ci_low", "ci_high", "n_states"]
+    measured = rates[rates["metric"] == "lora_gain"][columns].to_numpy()
+    assert np.array_equal(table[columns].to_numpy()[:1], measured), (
+        "the run's settings give what the model's own rates say"
+    )
+    spent = json.loads((folder / "card.json").read_text())["shift"]
+    assert table["refinements"].iloc[0] == sum(spent["refinements"]) > 0
+    assert (table["llm_calls"] > 0).all() and (table["simulator_calls"] > 0).all()
+    raw["base"]["llm"] = {**raw["base"]["llm"], "client": "replay"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    with pytest.raises(config.ConfigError, match="only an embedded model or a checkpoint can be tuned"):
+        lora.try_settings("case14", "out")

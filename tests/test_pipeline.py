@@ -465,7 +465,8 @@ MISSPELT = "params.yaml: base.sac.gama: no such parameter; did you mean 'gamma'?
 @pytest.fixture
 def misspelt(project):
     """The toy repository with the real check of parameters, and a key that is wrong in both scales' files."""
-    for name in ("checked.py", "config.py"):
+    (project / "ace/config").mkdir()
+    for name in ("checked.py", "config/__init__.py", "config/settings.py"):
         (project / "ace" / name).write_bytes((ROOT / "ace" / name).read_bytes())
     wrong = (ROOT / "profiles/quick/params.yaml").read_text().replace("    gamma:", "    gama:")
     (project / "profiles/quick").mkdir(parents=True)
@@ -537,7 +538,9 @@ def test_the_code_of_every_notebook_is_written():
     assert listed == used
     present = {path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert present <= listed
-    assert code.declared(ROOT / "dvc.yaml")[0] == Path("ace") and len(code.declared(ROOT / "dvc.yaml")) == 1 + len(listed)
+    assert code.declared(ROOT / "dvc.yaml")[0] == Path("ace") and len(code.declared(ROOT / "dvc.yaml")) == 1 + len(
+        listed
+    )
 
 
 # Imported by ace/experiment.py for the other kind of run: no result of this kind goes through it.

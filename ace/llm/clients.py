@@ -34,7 +34,7 @@ class ClientError(RuntimeError):
 
 
 def open_client(settings, env, seed, root):
-    """The client that the parameters ask for. settings: config.Llm; root: folder that relative paths start from."""
+    """The client that the parameters ask for. settings: config.settings.Llm; root: folder that relative paths start from."""
     place = settings.path.replace("{env}", env).replace("{seed}", str(seed))
     if settings.client == "server":
         return ServerClient(settings, place)
@@ -65,7 +65,7 @@ def _checkpoint(source):
 
 
 class Client:
-    """What all clients share: the counters and the decoding parameters. settings: config.Llm."""
+    """What all clients share: the counters and the decoding parameters. settings: config.settings.Llm."""
 
     def __init__(self, settings, name):
         self.settings, self.name = settings, name

@@ -20,7 +20,7 @@ class Team:
     """
 
     def __init__(self, settings, world, whatif, root, environment, seed, folder=None):
-        """settings: config.Settings; folder: gets the adapter of every LoRA round, or None.
+        """settings: config.settings.Settings; folder: gets the adapter of every LoRA round, or None.
 
         Raises ConfigError where there is no such model, transcript or server, or no held-out states for its LoRA rounds.
         """
@@ -111,7 +111,7 @@ class Team:
 
 
 def read_card(settings, environment, root):
-    """What the stage language_model says of its corpus and model. settings: config.Llm. Raises ConfigError without one."""
+    """What the stage language_model says of its corpus and model, or ConfigError. settings: config.settings.Llm."""
     path = root / settings.path.replace("{env}", environment) / "card.json"
     if not path.is_file():
         raise ConfigError(f"no card of a language model at {path.relative_to(root)}: the stage language_model makes it")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ace.config import Settings
+from ace.config.settings import Settings
 
 SHORT_RUNS, SHORT_DECISIONS = 6, 600
 """The diagnosis trains ACE this often and so long (notebooks/04_diagnosis.ipynb: three shares of D_LLM, two seeds)."""

@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple
-from ace.config import Settings
+from ace.config.settings import Settings
 SHORT_RUNS, SHORT_DECISIONS = (6, 600)
 CARD = 'results/language_model/{env}'
 
