@@ -201,7 +201,7 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
             lm_baselines=[],
             ablations=SimpleNamespace(variants=[]),
         ),
-        lora={"as_run": {}, "fast": {"lr": 0.01}},
+        lora={"fast": {"lr": 0.01}},
     )
     tried = pd.DataFrame(columns=[*language.COLUMNS, "setting"])
     for setting, value in (("as_run", 0.1), ("fast", 0.2)):
@@ -217,7 +217,8 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
     language.write_language_model(params, tmp_path)
     assert (tmp_path / "tables" / "language_model.csv").read_text().splitlines() == [
         "grid,proposer,metric,value,ci_low,ci_high,n_states", "a,model,one_proposal,0.5,0.4,0.6,30",
-        "b,model,one_proposal,0.5,0.4,0.6,30", "a,model_after_lora,lora_gain_fast,0.2,0,0.3,9",
+        "b,model,one_proposal,0.5,0.4,0.6,30", "a,model_after_lora,lora_gain_as_run,0.1,0,0.3,9",
+        "a,model_after_lora,lora_gain_fast,0.2,0,0.3,9", "b,model_after_lora,lora_gain_as_run,0.1,0,0.3,9",
         "b,model_after_lora,lora_gain_fast,0.2,0,0.3,9",
     ]  # fmt: skip
     assert (
@@ -243,7 +244,7 @@ def made_up_rates(**ends):
     return pd.DataFrame([*rows, ["b", "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS)
 
 
-def test_what_the_model_is_good_for_follows_from_the_intervals():
+def test_what_the_model_is_good_for_follows_from_the_intervals(tmp_path):
     days = SimpleNamespace(train=[0], test=[1])
     params = SimpleNamespace(environment=lambda env: SimpleNamespace(days=days))
     table = made_up_rates(
@@ -258,18 +259,19 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
     assert "LoRA under a shift +0.000 [-0.100, +0.100], not told apart from 0" in language.answers(params, gains)
     assert "other settings" not in first
     others = [["a", "model_after_lora", f"lora_gain_{name}", low + 0.1, low, low + 0.2, 30]
-              for name, low in (("fast", 0.01), ("slow", -0.1))]  # fmt: skip
+              for name, low in (("as_run", 0.5), ("fast", 0.01), ("slow", -0.1))]  # fmt: skip
     more = pd.concat([table, pd.DataFrame(others, columns=language.COLUMNS)])
-    assert (
-        "with 2 other settings of the rounds 1 intervals lie above 0" in language.answers(params, more).splitlines()[0]
-    )
-    changed = SimpleNamespace(
-        environment=params.environment, lora={"as_run": {}, "fast": {"lr": 0.01}, "slow": {"lr": 1e-5}}
-    )
-    assert language.settings_tried(changed, more).splitlines()[2:] == [
-        "| as in a run | +0.500 [+0.400, +0.600] |  |",
-        "| lr 0.01 | +0.110 [+0.010, +0.210] |  |",
-        "| lr 1e-05 | +0.000 [-0.100, +0.100] |  |",
+    first = language.answers(params, more).splitlines()[0]
+    assert first.endswith("; LoRA with 2 other settings: above 0 with 1, below 0 with 0, means from +0.000 to +0.110.")
+    declared = SimpleNamespace(environments=["a"])
+    changed = SimpleNamespace(environment=params.environment, grid=declared, lora={"fast": {"lr": 0.01}, "slow": {"lr": 1e-5}})
+    (tmp_path / "lora").mkdir()
+    spent = pd.DataFrame({"setting": ["as_run", "fast", "slow"], "refinements": [1, 2, 3], "llm_calls": [1000, 2, 3]})
+    spent.to_csv(tmp_path / "lora/a.csv", index=False)
+    assert language.settings_tried(changed, tmp_path, more).splitlines()[2:] == [
+        "| as in a run | +0.600 [+0.500, +0.700] | 1 | 1,000 |",
+        "| lr 0.01 | +0.110 [+0.010, +0.210] | 2 | 2 |",
+        "| lr 1e-05 | +0.000 [-0.100, +0.100] | 3 | 3 |",
     ]
     shown = language.proposals(params, table, "one_proposal")
     assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4

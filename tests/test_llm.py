@@ -23,10 +23,11 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from ace import config, lora
+from ace.grid import fastworld
 from ace.grid.actions import Catalogue
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
-from ace.llm import clients, corpus, embedded, rates, samples, training
+from ace.llm import adaptation, clients, corpus, embedded, rates, samples, training
 from ace.llm.legal import Guide
 from ace.llm.roles import BadCase, PolicyActor
 from ace.llm.text import Parsed, TextMap, template
@@ -722,35 +723,51 @@ def test_training_writes_the_same_files_twice(tmp_path, tiny, built, world):
     assert len(records) >= card["measuring"]["states"]
 
 
-def test_lora_rounds_are_tried_with_other_settings_in_the_same_world(tmp_path, tiny, built, world, monkeypatch):
+def attacked(world):
+    world._targets = [3, 4]
+    return world
+
+
+@pytest.mark.parametrize("opponent", [False, True])
+def test_lora_rounds_are_tried_with_other_settings(tmp_path, tiny, built, world, monkeypatch, opponent):
     finetune = {**tiny.base.finetune.model_dump(), "every": 1, "samples": 2}
-    settings = {"as_run": {}, "more": {"every": 2, "lr": 0.1, "rank": 2}}
     base = {**tiny.base.model_dump(), "finetune": finetune, "refine": {**tiny.base.refine.model_dump(), "margin": 0.0}}
     trained = {**tiny.language_model.model_dump(), "steps": 60}
-    raw = {**tiny.model_dump(), "lora": settings, "base": base, "language_model": trained}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    raw = {**tiny.model_dump(), "lora": {"more": {"every": 3, "lr": 0.1, "rank": 2}}, "base": base, "language_model": trained}
+
+    def measured():
+        lora._bench.cache_clear()  # of another workspace
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+        return lora.try_settings("case14", "out")
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACE_JOBS", "1")
+    threads = torch.get_num_threads()
     with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
-        lora.try_settings("case14", "out")
+        measured()
     params, textmap = config.load(), TextMap(world)
     folder = tmp_path / "results/language_model/case14"
     training.train(params, built, textmap, folder)
     rates, _ = training.measure(params, "case14", built, world, WhatIf(world), textmap, folder)
-    lora._bench.cache_clear()  # of another test's workspace
-    table = lora.try_settings("case14", "out")
-    lora._bench.cache_clear()
+    if opponent:  # the imitated one, which case14 has not: it draws from a generator that the world keeps
+        rescaled = adaptation.rescaled_world
+        monkeypatch.setattr(adaptation, "rescaled_world", lambda *given: attacked(rescaled(*given)))
+        monkeypatch.setattr(fastworld, "ATTACK_EVERY", 4)
+    table = measured()
     assert list(pd.read_csv(tmp_path / "out/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
-    assert list(table["setting"]) == list(settings)
-    columns = ["value", "ci_low", "ci_high", "n_states"]
-    measured = rates[rates["metric"] == "lora_gain"][columns].to_numpy()
-    assert np.array_equal(table[columns].to_numpy()[:1], measured), (
-        "the run's settings give what the model's own rates say"
-    )
+    assert list(table["setting"]) == ["as_run", "more"]
     spent = json.loads((folder / "card.json").read_text())["shift"]
-    assert table["refinements"].iloc[0] == sum(spent["refinements"]) > 0
-    assert (table["llm_calls"] > 0).all() and (table["simulator_calls"] > 0).all()
-    raw["base"]["llm"] = {**raw["base"]["llm"], "client": "replay"}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
-    with pytest.raises(config.ConfigError, match="only an embedded model or a checkpoint can be tuned"):
-        lora.try_settings("case14", "out")
+    columns = ["value", "ci_low", "ci_high", "n_states"]
+    own = rates[rates["metric"] == "lora_gain"][columns].to_numpy()
+    if not opponent:
+        assert np.array_equal(table[columns].to_numpy()[:1], own), "a run's settings give what the model's own rates say"
+        assert table["refinements"].iloc[0] == sum(spent["refinements"]) > 0
+    assert (table[["llm_calls", "simulator_calls", "env_steps"]] > 0).all(axis=None)
+
+    raw["lora"] = {"first": {"lr": 0.5}, **raw["lora"]}
+    again = measured().set_index("setting")
+    pd.testing.assert_frame_equal(again.loc[["as_run", "more"]], table.set_index("setting"), obj="whatever comes before")
+    raw["lora"] = {"more": {"heldout": 0}}
+    with pytest.raises(config.ConfigError, match=r"params.yaml: lora.more.heldout: the rounds are always made here"):
+        measured()
+    torch.set_num_threads(threads)

@@ -382,6 +382,12 @@ def test_code_errors_are_one_line(tmp_path, monkeypatch, capsys):
     write_notebook(tmp_path / "good.ipynb", "b = 2")
     assert code.main(["n.ipynb", "good.ipynb"]) == 1
     assert (tmp_path / "notebooks/code/good.py").is_file(), "one that fails keeps none of the others"
+    assert code.main([]) == 1
+    assert capsys.readouterr().err.endswith("no dvc.yaml here: run this in the repository's folder, or name what to read\n")
+    (tmp_path / "dvc.yaml").write_text("stages: {code: {deps: [good.ipynb]}}")
+    (tmp_path / "notebooks/code/gone.py").write_text("x = 1")
+    assert code.main([]) == 0
+    assert [path.name for path in (tmp_path / "notebooks/code").iterdir()] == ["good.py"], "and none that is not declared"
 
 
 # --- workspaces -------------------------------------------------------------------------------------------------------
@@ -529,7 +535,7 @@ def declared():
 def test_every_out_is_kept_in_git_and_none_in_a_cache():
     for name, each in declared().items():
         for out in [*each["outs"], *each.get("metrics", [])]:
-            assert isinstance(out, dict) and all(options == {"cache": False} for options in out.values()), name
+            assert isinstance(out, dict) and all(options["cache"] is False for options in out.values()), name
 
 
 def test_the_code_of_every_notebook_is_written():

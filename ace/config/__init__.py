@@ -113,12 +113,12 @@ class Outages(Model):
     lines: Whole
     """Lines that are taken out, one at a time."""
     episodes: Whole
-    """Test scenarios, the first ones, each of them without one of the lines, in turn."""
+    """Test scenarios, the first ones and at most all, each of them without one of the lines, in turn."""
 
 
 class OfficialScore(Model):
     episodes: Whole
-    """Test scenarios, the first ones."""
+    """Test scenarios, the first ones and at most all."""
 
 
 class Diagnosis(Model):
@@ -143,7 +143,10 @@ class Params(Model):
     base: Settings
     language_model: LanguageModel
     lora: dict[str, dict[str, Any]]
-    """Settings that LoRA rounds are tried with in a shifted world: name -> differences to `base.finetune`."""
+    """Settings that LoRA rounds are tried with in a shifted world, beside a run's: name -> differences to `base.finetune`.
+
+    The rounds are made in any case and none is rolled back: `enabled` and `heldout` have no meaning here.
+    """
     outages: Outages
     official_score: OfficialScore
     diagnosis: Diagnosis
@@ -162,8 +165,11 @@ class Params(Model):
         return validated(Settings, merged, f"variants.{variant}", source)
 
     def lora_settings(self, name, source="params.yaml"):
-        """config.settings.Finetune of one of `lora`. source: the file's name, for messages."""
-        merged = {**self.base.finetune.model_dump(), **self.lora[name]}
+        """config.settings.Finetune of one of `lora`, or of a run by any other name. source: the file's name, for messages."""
+        changes = self.lora.get(name, {})
+        for key in {"enabled", "heldout"} & set(changes):
+            raise ConfigError(f"{source}: lora.{name}.{key}: the rounds are always made here, and none is rolled back")
+        merged = {**self.base.finetune.model_dump(), **changes}
         return validated(Finetune, merged, f"lora.{name}", source)
 
 

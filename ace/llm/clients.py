@@ -53,6 +53,7 @@ def _checkpoint(source):
     """(model, tokenizer) of any causal model of transformers: a folder, or a name on the hub. On a GPU if there is one."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    embedded.without_bars()
     device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", "auto")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")

@@ -19,8 +19,8 @@ from tqdm import tqdm
 from ace.config import ConfigError
 from ace.llm.text import MOST_SHOWN, template
 
-# transformers and peft are imported where a model is made, read or tuned: they take seconds, and most processes do none
-# of it.
+# The models of transformers, and peft, are imported where one is made, read or tuned: that takes seconds, and most
+# processes do none of it.
 
 PAD, END, UNKNOWN = "[PAD]", "[END]", "[UNK]"
 WORD = (
@@ -94,7 +94,7 @@ def save(model, tokenizer, folder):
     """model.safetensors (float16), config.json, tokenizer.json."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _without_bars()
+    without_bars()
     copy.deepcopy(model).half().save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)  # safetensors writes it for the owner only
     (folder / "generation_config.json").unlink(missing_ok=True)  # decoding is set in params.yaml
@@ -109,13 +109,13 @@ def load(folder):
             raise ConfigError(f"no language model in {folder}: {name} is missing; the stage language_model makes it")
     from transformers import AutoModelForCausalLM
 
-    _without_bars()
+    without_bars()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     return model, _wrap(tokenizer_file=str(folder / "tokenizer.json"))
 
 
-def _without_bars():
-    """transformers' own bars, for files of a few MB, would stand between ours."""
+def without_bars():
+    """transformers' own bars would stand between ours."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -35,6 +35,8 @@ class Team:
         )
         self.rounds, self.rate, self.heldout = 0, None, []
         tuned = settings.method == "sac" and settings.refine.enabled and settings.finetune.enabled
+        if tuned:
+            import peft  # noqa: F401 its seconds are none of the first round's
         if tuned and settings.finetune.heldout and self.can_be_tuned:
             place = root / "results" / "language_model" / environment / "heldout.npz"
             self.heldout = load_states(place, settings.finetune.heldout)

@@ -16,7 +16,7 @@ from ace.report.typeset import markdown, with_interval, write_csv, write_text
 
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states"]
 AS_RUN = "as_run"
-"""The setting under `lora` that repeats the run's own."""
+"""The row of results/lora/ with the settings of a run."""
 ALONE, REFERENCE = "llm_only", "reconnect"
 PROPOSERS = {
     "model": "Language model",
@@ -48,8 +48,9 @@ NOTE = (
     "counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer "
     "majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a "
     "shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not "
-    "beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same with another setting of the rounds, "
-    "as params.yaml names it under `lora`. alone_minus_do_nothing: points of survival, paired over test "
+    "beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same, measured again, with other "
+    "settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate "
+    "before. alone_minus_do_nothing: points of survival, paired over test "
     "episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of "
     "critic_sign over episodes."
 )
@@ -70,14 +71,14 @@ def rates(params, results):
 
 
 def tried(params, results):
-    """Rows with COLUMNS of the LoRA rounds with other settings, or ReportError where they were not measured."""
+    """Rows with COLUMNS of the LoRA rounds by their settings, or ReportError where they were not measured."""
     rows = []
     for env in params.grid.environments:
         path = Path(results) / "lora" / f"{env}.csv"
         table = pd.read_csv(path) if path.is_file() else pd.DataFrame({"setting": []})
-        if list(table["setting"]) != list(params.lora):
+        if list(table["setting"]) != [AS_RUN, *params.lora]:
             raise ReportError(f"results/lora/{env}.csv is missing or old: run `dvc repro lora@{env}`")
-        for row in table[table["setting"] != AS_RUN].itertuples():
+        for row in table.itertuples():
             measured = [row.value, row.ci_low, row.ci_high, row.n_states]
             rows.append([row.grid, row.proposer, f"{row.metric}_{row.setting}", *measured])
     return rows
@@ -154,16 +155,18 @@ def shift(params, table):
     return markdown(["Grid", "What", "Value [95 %]", "n"], rows)
 
 
-def settings_tried(params, table):
-    """The gain of LoRA rounds with each setting that was tried, as Markdown; the run's own first."""
-    grids = list(dict.fromkeys(table["grid"]))
+def settings_tried(params, results, table):
+    """The gain of LoRA rounds with each setting that was tried, as Markdown: that of a run first, and what the rounds used."""
+    spent = {env: pd.read_csv(Path(results) / "lora" / f"{env}.csv").set_index("setting") for env in params.grid.environments}
     rows = []
-    for name in params.lora:
-        changes = ", ".join(f"{key} {value:g}" for key, value in params.lora[name].items()) or "as in a run"
-        metric = "lora_gain" if name == AS_RUN else f"lora_gain_{name}"
-        found = [_row(table, grid, "model_after_lora", metric) for grid in grids]
-        rows.append([changes, *(with_interval(r.value, r.ci_low, r.ci_high, 3, "+") if r else "" for r in found)])
-    return markdown(["Changed", *(f"{named(params, grid)} [95 %]" for grid in grids)], rows)
+    for name in (AS_RUN, *params.lora):
+        changes = ", ".join(f"{key} {value:g}" for key, value in params.lora.get(name, {}).items()) or "as in a run"
+        found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in spent]
+        gains = [with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found]
+        refinements = ", ".join(str(spent[env]["refinements"][name]) for env in spent)
+        calls = ", ".join(f"{spent[env]['llm_calls'][name]:,}" for env in spent)
+        rows.append([changes, *gains, refinements, calls])
+    return markdown(["Changed", *(f"{named(params, env)} [95 %]" for env in spent), "Refinements", "LLM calls"], rows)
 
 
 def answers(params, table):
@@ -181,12 +184,21 @@ def answers(params, table):
             if row is not None:
                 gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign="+")
                 said.append(f"{name} {gain}{unit}, {told(row.ci_low, row.ci_high)}")
-        others = table[(table["grid"] == grid) & table["metric"].str.startswith("lora_gain_")]
-        if len(others):
-            above = int((others["ci_low"] > 0).sum())
-            said.append(f"with {len(others)} other settings of the rounds {above} intervals lie above 0")
+        said.append(_settings_told(table, grid))
         lines.append(f"- **{named(params, grid)}**: {'; '.join(filter(None, said))}.")
     return "\n".join(lines)
+
+
+def _settings_told(table, grid):
+    """How many intervals of the gain with other settings leave out 0; "" where none was tried."""
+    tried = table[(table["grid"] == grid) & table["metric"].str.startswith("lora_gain_")]
+    others = tried[tried["metric"] != f"lora_gain_{AS_RUN}"]
+    if not len(others):
+        return ""
+    above, below = int((others["ci_low"] > 0).sum()), int((others["ci_high"] < 0).sum())
+    return f"LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, means from " + (
+        f"{others['value'].min():+.3f} to {others['value'].max():+.3f}"
+    )
 
 
 def _beside(table, grid, metric, name, others):

@@ -111,7 +111,10 @@ class Params(Model):
         return validated(Settings, merged, f'variants.{variant}', source)
 
     def lora_settings(self, name, source='params.yaml'):
-        merged = {**self.base.finetune.model_dump(), **self.lora[name]}
+        changes = self.lora.get(name, {})
+        for key in {'enabled', 'heldout'} & set(changes):
+            raise ConfigError(f'{source}: lora.{name}.{key}: the rounds are always made here, and none is rolled back')
+        merged = {**self.base.finetune.model_dump(), **changes}
         return validated(Finetune, merged, f'lora.{name}', source)
 
 def root():

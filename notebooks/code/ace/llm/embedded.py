@@ -50,7 +50,7 @@ def make_model(tokenizer, settings):
 def save(model, tokenizer, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _without_bars()
+    without_bars()
     copy.deepcopy(model).half().save_pretrained(folder)
     (folder / 'model.safetensors').chmod(420)
     (folder / 'generation_config.json').unlink(missing_ok=True)
@@ -62,11 +62,11 @@ def load(folder):
         if not (folder / name).is_file():
             raise ConfigError(f'no language model in {folder}: {name} is missing; the stage language_model makes it')
     from transformers import AutoModelForCausalLM
-    _without_bars()
+    without_bars()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     return (model, _wrap(tokenizer_file=str(folder / 'tokenizer.json')))
 
-def _without_bars():
+def without_bars():
     from transformers.utils import logging
     logging.disable_progress_bar()
 

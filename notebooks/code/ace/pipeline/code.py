@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 import nbformat
 import yaml
-CODE = Path('notebooks/code')
+CODE, PIPELINE = (Path('notebooks/code'), Path('dvc.yaml'))
 MAGIC = re.compile('^(\\s*)([%!].*)$', re.MULTILINE)
 PYTHON_CELLS = ('%%time', '%%timeit', '%%capture', '%%prun')
 
@@ -108,11 +108,19 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog='python -m ace.pipeline.code', description='Write code without its prose.')
     what = 'notebooks (.ipynb) and folders of packages; none: those that the stage `code` of dvc.yaml depends on'
     parser.add_argument('sources', type=Path, nargs='*', metavar='source', help=what)
-    sources = parser.parse_args(arguments).sources or declared()
+    sources = parser.parse_args(arguments).sources
+    if not sources:
+        if not PIPELINE.is_file():
+            print(f"no {PIPELINE} here: run this in the repository's folder, or name what to read", file=sys.stderr)
+            return 1
+        sources = declared()
+        for path in CODE.glob('*'):
+            if path.is_file() and path.stem not in {source.stem for source in sources}:
+                path.unlink()
     failed = [source for source in sources if not _extracted(source)]
     return 1 if failed else 0
 
-def declared(pipeline=Path('dvc.yaml')):
+def declared(pipeline=PIPELINE):
     stages = yaml.safe_load(pipeline.read_text(encoding='utf-8'))['stages']
     return [Path(dep) for dep in stages['code']['deps']]
 
