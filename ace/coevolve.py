@@ -31,7 +31,7 @@ class Event:
 class CoEvolution:
     """One training run.
 
-    world: the environment; sac: the learner; settings: config.Settings; seed: of this run
+    world: the environment; sac: the learner; settings: config.settings.Settings; seed: of this run
     validate: () -> (survival, mean reward) of the present policy on the validation scenarios
     actor: roles.PolicyActor (f_LLM), a controls.ControlActor in its place, or None
     critic: critic.ValueCritic (g_LLM), a critic.RandomCritic in its place, or None

@@ -31,7 +31,7 @@ class OutageWorld(World):
     def __init__(self, world, line, operator=None):
         """world: a World, whose environment, scenarios and catalogue are shared; line: index, or None for no outage.
 
-        operator: settings of other reflexes than the world's, as in `config.Operator`; default: the world's.
+        operator: settings of other reflexes than the world's, as in `config.settings.Operator`; default: the world's.
         """
         vars(self).update(vars(world))
         self.line, self.env_steps, self._done = line, 0, True

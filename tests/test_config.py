@@ -44,6 +44,7 @@ def altered(tmp_path, change):
             ["days", "[1]", "one split"],
         ),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
+        (lambda p: p["lora"]["lr_1e-2"].update(learning_rate=1.0), ["lora.lr_1e-2.learning_rate", "no such parameter"]),
     ],
 )
 def test_one_line_that_names_the_key(tmp_path, change, words):

@@ -21,7 +21,7 @@ from ace.llm.text import Decision, adjustment
 from ace.report import language
 from ace.report.runs import ReportError
 
-SHAPE = config.Shape(
+SHAPE = config.settings.Shape(
     enabled=True, start=0.5, every=1, threshold=0.5, select="reward", describe=True, judge="llm", K=0.4
 )
 
@@ -195,10 +195,20 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         scale="quick",
         environment=lambda env: SimpleNamespace(days=days[env]),
         grid=SimpleNamespace(
-            environments=["a", "b"], variants=["ace"], baselines=[], lm_baselines=[], ablations=SimpleNamespace(variants=[])
+            environments=["a", "b"],
+            variants=["ace"],
+            baselines=[],
+            lm_baselines=[],
+            ablations=SimpleNamespace(variants=[]),
         ),
+        lora={"fast": {"lr": 0.01}},
     )
+    tried = pd.DataFrame(columns=[*language.COLUMNS, "setting"])
+    for setting, value in (("as_run", 0.1), ("fast", 0.2)):
+        tried.loc[len(tried)] = ["a", "model_after_lora", "lora_gain", value, 0.0, 0.3, 9, setting]
+    (tmp_path / "lora").mkdir()
     for env in "ab":
+        tried.assign(grid=env).to_csv(tmp_path / "lora" / f"{env}.csv", index=False)
         folder = tmp_path / "language_model" / env
         folder.mkdir(parents=True)
         pd.DataFrame([[env, "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS).to_csv(
@@ -207,13 +217,18 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
     language.write_language_model(params, tmp_path)
     assert (tmp_path / "tables" / "language_model.csv").read_text().splitlines() == [
         "grid,proposer,metric,value,ci_low,ci_high,n_states", "a,model,one_proposal,0.5,0.4,0.6,30",
-        "b,model,one_proposal,0.5,0.4,0.6,30",
+        "b,model,one_proposal,0.5,0.4,0.6,30", "a,model_after_lora,lora_gain_as_run,0.1,0,0.3,9",
+        "a,model_after_lora,lora_gain_fast,0.2,0,0.3,9", "b,model_after_lora,lora_gain_as_run,0.1,0,0.3,9",
+        "b,model_after_lora,lora_gain_fast,0.2,0,0.3,9",
     ]  # fmt: skip
     assert (
         "| b, same day | model | one_proposal | 0.500 [0.400, 0.600] | 30 |"
         in (tmp_path / "tables/language_model.md").read_text()
     )
     assert "| a | model |" in (tmp_path / "tables/language_model.md").read_text()
+    tried.iloc[:1].to_csv(tmp_path / "lora" / "b.csv", index=False)
+    with pytest.raises(ReportError, match="dvc repro lora@b"):
+        language.write_language_model(params, tmp_path)
     (tmp_path / "language_model" / "b" / "rates.csv").unlink()
     with pytest.raises(ReportError, match="language_model@b"):
         language.write_language_model(params, tmp_path)
@@ -229,10 +244,12 @@ def made_up_rates(**ends):
     return pd.DataFrame([*rows, ["b", "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS)
 
 
-def test_what_the_model_is_good_for_follows_from_the_intervals():
+def test_what_the_model_is_good_for_follows_from_the_intervals(tmp_path):
     days = SimpleNamespace(train=[0], test=[1])
     params = SimpleNamespace(environment=lambda env: SimpleNamespace(days=days))
-    table = made_up_rates(random__one_proposal=(0.1, 0.3), frequency__one_proposal=(0.55, 0.7), majority__critic_sign=(0.7, 0.9))
+    table = made_up_rates(
+        random__one_proposal=(0.1, 0.3), frequency__one_proposal=(0.55, 0.7), majority__critic_sign=(0.7, 0.9)
+    )
     first, second = language.answers(params, table).splitlines()
     assert "above a random action (0.20), interval overlaps that of the lookup table (0.62)" in first
     assert "sign of g_LLM 0.50 [0.40, 0.60]: below always the more frequent sign (0.80)" in first
@@ -240,6 +257,22 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
     assert second == "- **b**: one proposal 0.50 [0.40, 0.60]."  # nothing else was measured there
     gains = made_up_rates(model_after_lora__lora_gain=(-0.1, 0.1))
     assert "LoRA under a shift +0.000 [-0.100, +0.100], not told apart from 0" in language.answers(params, gains)
+    assert "other settings" not in first
+    others = [["a", "model_after_lora", f"lora_gain_{name}", low + 0.1, low, low + 0.2, 30]
+              for name, low in (("as_run", 0.5), ("fast", 0.01), ("slow", -0.1))]  # fmt: skip
+    more = pd.concat([table, pd.DataFrame(others, columns=language.COLUMNS)])
+    first = language.answers(params, more).splitlines()[0]
+    assert first.endswith("; LoRA with 2 other settings: above 0 with 1, below 0 with 0, means from +0.000 to +0.110.")
+    declared = SimpleNamespace(environments=["a"])
+    changed = SimpleNamespace(environment=params.environment, grid=declared, lora={"fast": {"lr": 0.01}, "slow": {"lr": 1e-5}})
+    (tmp_path / "lora").mkdir()
+    spent = pd.DataFrame({"setting": ["as_run", "fast", "slow"], "refinements": [1, 2, 3], "llm_calls": [1000, 2, 3]})
+    spent.to_csv(tmp_path / "lora/a.csv", index=False)
+    assert language.settings_tried(changed, tmp_path, more).splitlines()[2:] == [
+        "| as in a run | +0.600 [+0.500, +0.700] | 1 | 1,000 |",
+        "| lr 0.01 | +0.110 [+0.010, +0.210] | 2 | 2 |",
+        "| lr 1e-05 | +0.000 [-0.100, +0.100] | 3 | 3 |",
+    ]
     shown = language.proposals(params, table, "one_proposal")
     assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
     assert language.signs(params, table).splitlines()[2:] == [

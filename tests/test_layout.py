@@ -22,7 +22,7 @@ ORDER = (
     {"coevolve", "baselines"},
     {"evaluate"},
     {"replay"},
-    {"experiment", "deploy", "outages", "official", "judged"},
+    {"experiment", "deploy", "outages", "official", "lora", "judged"},
     {"preflight"},
     {"report"},
     {"diagnosis"},

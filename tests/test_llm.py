@@ -13,18 +13,21 @@ from types import SimpleNamespace
 
 import grid2op
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import yaml
 from lightsim2grid import LightSimBackend
 from test_text import state_of
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from ace import config
+from ace import config, lora
+from ace.grid import fastworld
 from ace.grid.actions import Catalogue
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
-from ace.llm import clients, corpus, embedded, rates, samples, training
+from ace.llm import adaptation, clients, corpus, embedded, rates, samples, training
 from ace.llm.legal import Guide
 from ace.llm.roles import BadCase, PolicyActor
 from ace.llm.text import Parsed, TextMap, template
@@ -71,7 +74,7 @@ def trained(textmap, pairs, shape):
 def llm(**changes):
     given = {"client": "embedded", "path": "", "model": "m", "temperature": 0.7, "max_new_tokens": 48}
     limits = {"timeout_s": 1.0, "retries": 2, "concurrency": 1, "token_budget": 0}
-    return config.Llm(**{**given, "masked": True, **limits, **changes})
+    return config.settings.Llm(**{**given, "masked": True, **limits, **changes})
 
 
 def local(trained, **changes):
@@ -164,7 +167,7 @@ def test_lora_round_gives_a_new_model_and_leaves_the_old_one(trained, pairs):
     model, tokenizer, _ = trained
     before = copy.deepcopy(model.state_dict())
     other = [(prompt, pairs[(i + 1) % 8][1]) for i, (prompt, _) in enumerate(pairs)]
-    settings = config.Finetune(enabled=True, every=1, samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
+    settings = config.settings.Finetune(enabled=True, every=1, samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
     tuned = embedded.lora_round(model, tokenizer, other, settings, seed=3)
     again = embedded.lora_round(model, tokenizer, other, settings, seed=3)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
@@ -222,7 +225,7 @@ def test_checkpoint_with_a_chat_template(tmp_path):
     assert client.tokenizer.decode(ids[:start]) == "<|im_start|>line 3<|im_end|>"
     assert len(ids) == start + 3  # two bytes and the end
     # LoRA finds the same modules in it.
-    settings = config.Finetune(enabled=True, every=1, samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
+    settings = config.settings.Finetune(enabled=True, every=1, samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
     tuned = embedded.lora_round(client.model, client.tokenizer, [("line 3", "do")], settings, seed=0)
     assert not torch.equal(tuned.model.layers[0].mlp.up_proj.weight, client.model.model.layers[0].mlp.up_proj.weight)
     # A model that is named wins over the folder, and is never silently another one.
@@ -429,9 +432,7 @@ def test_requests_at_once_keep_their_order_and_seeds(key):
         return 200, good(f"reply {prompt}")
 
     with Server(answer) as server:
-        client = clients.open_client(
-            llm(client="server", path=server.url, timeout_s=10.0, concurrency=4), "e", 0, "."
-        )
+        client = clients.open_client(llm(client="server", path=server.url, timeout_s=10.0, concurrency=4), "e", 0, ".")
         replies = client.complete([str(i) for i in range(8)], seed=10, guides=[None] * 8)
     assert replies == [f"reply {i}" for i in range(8)]
     assert 2 <= server.most <= 4
@@ -484,7 +485,7 @@ class FakeWhatIf:
         return SimpleNamespace(next_state=after, reward=-1.0 if reward is None else reward, done=reward is None)
 
 
-REFINE = config.Refine(
+REFINE = config.settings.Refine(
     enabled=True, threshold=0.0, every=1, minibatch=1, most=1, rounds=5, margin=0.02, limit=1, bad_case=True,
     proposer="llm",
 )  # fmt: skip
@@ -720,3 +721,53 @@ def test_training_writes_the_same_files_twice(tmp_path, tiny, built, world):
     assert {"critic_parse", "critic_parse_index", "lora_gain", "legal_unmasked"} <= set(table["metric"])
     assert card["shift"]["simulator_calls"] > 0 < card["shift"]["llm_calls"]
     assert len(records) >= card["measuring"]["states"]
+
+
+def attacked(world):
+    world._targets = [3, 4]
+    return world
+
+
+@pytest.mark.parametrize("opponent", [False, True])
+def test_lora_rounds_are_tried_with_other_settings(tmp_path, tiny, built, world, monkeypatch, opponent):
+    finetune = {**tiny.base.finetune.model_dump(), "every": 1, "samples": 2}
+    base = {**tiny.base.model_dump(), "finetune": finetune, "refine": {**tiny.base.refine.model_dump(), "margin": 0.0}}
+    trained = {**tiny.language_model.model_dump(), "steps": 60}
+    raw = {**tiny.model_dump(), "lora": {"more": {"every": 3, "lr": 0.1, "rank": 2}}, "base": base, "language_model": trained}
+
+    def measured():
+        lora._bench.cache_clear()  # of another workspace
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+        return lora.try_settings("case14", "out")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    threads = torch.get_num_threads()
+    with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
+        measured()
+    params, textmap = config.load(), TextMap(world)
+    folder = tmp_path / "results/language_model/case14"
+    training.train(params, built, textmap, folder)
+    rates, _ = training.measure(params, "case14", built, world, WhatIf(world), textmap, folder)
+    if opponent:  # the imitated one, which case14 has not: it draws from a generator that the world keeps
+        rescaled = adaptation.rescaled_world
+        monkeypatch.setattr(adaptation, "rescaled_world", lambda *given: attacked(rescaled(*given)))
+        monkeypatch.setattr(fastworld, "ATTACK_EVERY", 4)
+    table = measured()
+    assert list(pd.read_csv(tmp_path / "out/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
+    assert list(table["setting"]) == ["as_run", "more"]
+    spent = json.loads((folder / "card.json").read_text())["shift"]
+    columns = ["value", "ci_low", "ci_high", "n_states"]
+    own = rates[rates["metric"] == "lora_gain"][columns].to_numpy()
+    if not opponent:
+        assert np.array_equal(table[columns].to_numpy()[:1], own), "a run's settings give what the model's own rates say"
+        assert table["refinements"].iloc[0] == sum(spent["refinements"]) > 0
+    assert (table[["llm_calls", "simulator_calls", "env_steps"]] > 0).all(axis=None)
+
+    raw["lora"] = {"first": {"lr": 0.5}, **raw["lora"]}
+    again = measured().set_index("setting")
+    pd.testing.assert_frame_equal(again.loc[["as_run", "more"]], table.set_index("setting"), obj="whatever comes before")
+    raw["lora"] = {"more": {"heldout": 0}}
+    with pytest.raises(config.ConfigError, match=r"params.yaml: lora.more.heldout: the rounds are always made here"):
+        measured()
+    torch.set_num_threads(threads)

@@ -379,6 +379,15 @@ def test_code_errors_are_one_line(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "n.ipynb: cell 3, line 1: invalid syntax\n"
     assert code.main(["nothing"]) == 1
     assert capsys.readouterr().err == "nothing: neither a notebook nor a package\n"
+    write_notebook(tmp_path / "good.ipynb", "b = 2")
+    assert code.main(["n.ipynb", "good.ipynb"]) == 1
+    assert (tmp_path / "notebooks/code/good.py").is_file(), "one that fails keeps none of the others"
+    assert code.main([]) == 1
+    assert capsys.readouterr().err.endswith("no dvc.yaml here: run this in the repository's folder, or name what to read\n")
+    (tmp_path / "dvc.yaml").write_text("stages: {code: {deps: [good.ipynb]}}")
+    (tmp_path / "notebooks/code/gone.py").write_text("x = 1")
+    assert code.main([]) == 0
+    assert [path.name for path in (tmp_path / "notebooks/code").iterdir()] == ["good.py"], "and none that is not declared"
 
 
 # --- workspaces -------------------------------------------------------------------------------------------------------
@@ -386,10 +395,10 @@ def test_code_errors_are_one_line(tmp_path, monkeypatch, capsys):
 
 PIPELINE = """
 stages:
-  code_ace:
-    cmd: python -m ace.pipeline.code ace
+  code:
+    cmd: python -m ace.pipeline.code
     deps: [ace]
-    outs: [{notebooks/code/ace: {cache: false}}]
+    outs: [{notebooks/code: {cache: false}}]
   use:
     cmd: cp notebooks/code/ace/toy.py used.txt && test -z "$FAIL"
     deps: [notebooks/code/ace/toy.py]
@@ -438,7 +447,7 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
     folder = workspace.prepare("quick", project / "small.yaml", project)
     assert workspace.repro(folder) == 0
     shown = capsys.readouterr().out
-    assert "[1/2] code_ace | 0:" in shown and "[2/2] use | " in shown
+    assert "[1/2] code | 0:" in shown and "[2/2] use | " in shown
     assert (folder / "used.txt").read_text() == "x = 1\n"
     assert not list(folder.rglob(".gitignore")) or all(".dvc" in str(p) for p in folder.rglob(".gitignore"))
 
@@ -446,7 +455,7 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
     workspace.prepare("quick", project / "small.yaml", project)
     assert workspace.repro(folder) == 0
     shown = capsys.readouterr().out
-    assert "[1/2] code_ace | " in shown and "[2/2] use: up to date" in shown
+    assert "[1/2] code | " in shown and "[2/2] use: up to date" in shown
 
     (project / "ace/toy.py").write_text("x = 2\n")
     workspace.prepare("quick", project / "small.yaml", project)
@@ -462,7 +471,8 @@ MISSPELT = "params.yaml: base.sac.gama: no such parameter; did you mean 'gamma'?
 @pytest.fixture
 def misspelt(project):
     """The toy repository with the real check of parameters, and a key that is wrong in both scales' files."""
-    for name in ("checked.py", "config.py"):
+    (project / "ace/config").mkdir()
+    for name in ("checked.py", "config/__init__.py", "config/settings.py"):
         (project / "ace" / name).write_bytes((ROOT / "ace" / name).read_bytes())
     wrong = (ROOT / "profiles/quick/params.yaml").read_text().replace("    gamma:", "    gama:")
     (project / "profiles/quick").mkdir(parents=True)
@@ -525,15 +535,18 @@ def declared():
 def test_every_out_is_kept_in_git_and_none_in_a_cache():
     for name, each in declared().items():
         for out in [*each["outs"], *each.get("metrics", [])]:
-            assert isinstance(out, dict) and all(options == {"cache": False} for options in out.values()), name
+            assert isinstance(out, dict) and all(options["cache"] is False for options in out.values()), name
 
 
-def test_every_notebook_has_its_code_stage():
-    listed = set(declared()["code"]["foreach"])
+def test_the_code_of_every_notebook_is_written():
+    listed = set(declared()["code"]["deps"]) - {"ace"}
     used = {word for each in declared().values() for word in each["cmd"].split() if word.startswith("notebooks/")}
-    assert {f"notebooks/{name}.ipynb" for name in listed} == used - {"notebooks/${item}.ipynb"}
-    present = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert listed == used
+    present = {path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert present <= listed
+    assert code.declared(ROOT / "dvc.yaml")[0] == Path("ace") and len(code.declared(ROOT / "dvc.yaml")) == 1 + len(
+        listed
+    )
 
 
 # Imported by ace/experiment.py for the other kind of run: no result of this kind goes through it.
@@ -568,7 +581,7 @@ def imported_names(source):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("name", [n for n in declared() if not n.startswith("code")])
+@pytest.mark.parametrize("name", [n for n in declared() if n != "code"])
 def test_a_stage_depends_on_all_code_that_it_runs(name):
     """A module that is imported and not declared would let a stale result pass for a fresh one."""
     each = declared()[name]
@@ -602,7 +615,7 @@ def test_dvc_reads_the_pipeline_and_names_a_cell_as_the_readme_does(tmp_path):
     names = set(listed.stdout.split())
     cells |= {f"lm_baseline@{env}-{variant}" for env in grid["environments"] for variant in grid["lm_baselines"]}
     assert {name for name in names if name.startswith(("train@", "baseline@", "lm_baseline@"))} == cells
-    assert {"claims", "table_main", "code_ace", "code@03_train"} <= names
+    assert {"claims", "table_main", "code"} <= names
 
 
 def test_analytics_and_update_checks_are_off():

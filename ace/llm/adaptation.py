@@ -59,19 +59,24 @@ def shifted_world(params, environment, visits, seed):
 
     The line is the one with the highest mean loading whose loss the grid survives.
     """
-    world = World(params.environment(environment), params.scenarios, params.base.operator)
-    factors = np.random.default_rng([seed, 8]).uniform(*FACTORS, size=world.catalogue.n_line)
-    shifted = ShiftedWorld(world, factors)
+    shifted = rescaled_world(params, environment, seed)
     loading = np.mean([visit.state.rho for visit in visits], axis=0)
     lasted = {}
     for line in np.argsort(-loading, kind="stable").tolist():
         shifted.line = line
-        lasted[line] = min(_lasts(shifted, index) for index in range(min(TRIED, len(world.sets["train"]))))
+        lasted[line] = min(_lasts(shifted, index) for index in range(min(TRIED, len(shifted.sets["train"]))))
         if lasted[line] >= LASTS:
             break
     # On a hard grid none may last so long: then the one that lasts longest, of equals the most loaded.
     shifted.line = max(lasted, key=lasted.get)
     return shifted
+
+
+def rescaled_world(params, environment, seed, line=None):
+    """The world of an environment with the thermal limits of that seed and without that line (index), if any."""
+    world = World(params.environment(environment), params.scenarios, params.base.operator)
+    factors = np.random.default_rng([seed, 8]).uniform(*FACTORS, size=world.catalogue.n_line)
+    return ShiftedWorld(world, factors, line)
 
 
 def _lasts(world, index):
@@ -95,7 +100,7 @@ def lora_under_shift(params, environment, corpus, textmap, client):
     # A model of its own, so that the rounds leave the given one as it is.
     own = LocalClient(copy.deepcopy(client.model), client.tokenizer, client.settings, client.name)
     before = one_proposal(own, textmap, whatif, states, run.refine, settings.seed)
-    refinements = _rounds(own, world, whatif, corpus.actions, textmap, params, max(1, n // PER_ROUND))
+    refinements = lora_rounds(own, world, whatif, corpus.actions, textmap, params, max(1, n // PER_ROUND))
     after = one_proposal(own, textmap, whatif, states, run.refine, settings.seed)
     difference = np.subtract(after, before, dtype=float)
     columns = {("model_before_lora", "one_proposal"): before, ("model_after_lora", "one_proposal"): after,
@@ -112,7 +117,7 @@ def lora_under_shift(params, environment, corpus, textmap, client):
     return rows, facts
 
 
-def _rounds(client, world, whatif, actions, textmap, params, wanted):
+def lora_rounds(client, world, whatif, actions, textmap, params, wanted):
     """LoRA rounds on the model's own validated answers, in place: one after every `wanted` improvements.
 
     Returns the improvements of each round, fewer than wanted where the model rarely finds any.

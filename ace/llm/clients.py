@@ -34,7 +34,7 @@ class ClientError(RuntimeError):
 
 
 def open_client(settings, env, seed, root):
-    """The client that the parameters ask for. settings: config.Llm; root: folder that relative paths start from."""
+    """The client that the parameters ask for. settings: config.settings.Llm; root: folder that relative paths start from."""
     place = settings.path.replace("{env}", env).replace("{seed}", str(seed))
     if settings.client == "server":
         return ServerClient(settings, place)
@@ -53,6 +53,7 @@ def _checkpoint(source):
     """(model, tokenizer) of any causal model of transformers: a folder, or a name on the hub. On a GPU if there is one."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    embedded.without_bars()
     device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", "auto")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
@@ -65,7 +66,7 @@ def _checkpoint(source):
 
 
 class Client:
-    """What all clients share: the counters and the decoding parameters. settings: config.Llm."""
+    """What all clients share: the counters and the decoding parameters. settings: config.settings.Llm."""
 
     def __init__(self, settings, name):
         self.settings, self.name = settings, name

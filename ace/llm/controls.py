@@ -19,7 +19,7 @@ class ControlActor:
     recorder = None
 
     def __init__(self, propose, catalogue, whatif, settings):
-        """settings: config.Refine."""
+        """settings: config.settings.Refine."""
         self.propose, self.catalogue, self.whatif, self.settings = propose, catalogue, whatif, settings
         self.counts = Counter()
 
@@ -59,7 +59,7 @@ class ControlActor:
 
 
 def control(name, world, whatif, settings, shortlist, ranking):
-    """The control of this name. settings: config.Refine; shortlist: of the expert's look-ahead; ranking: ids, the label
+    """The control of this name. settings: config.settings.Refine; shortlist: of the expert's look-ahead; ranking: ids, the label
     most frequent in the corpus first."""
     catalogue = world.catalogue
 

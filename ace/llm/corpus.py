@@ -256,6 +256,6 @@ def _player(place):
     spec, scenarios, operator = place
     world = World(
         config.Environment.model_validate_json(spec), config.Scenarios.model_validate_json(scenarios),
-        config.Operator.model_validate_json(operator),
+        config.settings.Operator.model_validate_json(operator),
     )  # fmt: skip
     return Player(world)

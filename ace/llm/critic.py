@@ -17,7 +17,7 @@ BEFORE, AFTER = 2, 3
 def scores(episode, select):
     """How much each decision of an episode matters, in [0, 1] as r̿ is: (n,).
 
-    episode: list of text.Decision, all of them in their order; select: "reward", "state" or "action" (config.Shape).
+    episode: list of text.Decision, all of them in their order; select: "reward", "state" or "action" (config.settings.Shape).
     """
     if select == "reward":
         return np.array([abs(d.reward) for d in episode])
@@ -45,7 +45,7 @@ class ValueCritic:
     """
 
     def __init__(self, client, textmap, settings):
-        """client: any client or a Recorder; settings: config.Shape."""
+        """client: any client or a Recorder; settings: config.settings.Shape."""
         self.recorder = as_recorder(client)
         self.textmap, self.settings, self.counts = textmap, settings, Counter()
 
@@ -98,7 +98,7 @@ class RandomCritic:
     """
 
     def __init__(self, settings):
-        """settings: config.Shape."""
+        """settings: config.settings.Shape."""
         self.settings, self.counts = settings, Counter()
 
     def shape(self, episode, seed):

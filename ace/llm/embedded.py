@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from peft import LoraConfig, get_peft_model
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from ace.config import ConfigError
 from ace.llm.text import MOST_SHOWN, template
 
-transformers_logging.disable_progress_bar()  # its bars for loading a few MB would stand between ours
+# The models of transformers, and peft, are imported where one is made, read or tuned: that takes seconds, and most
+# processes do none of it.
 
 PAD, END, UNKNOWN = "[PAD]", "[END]", "[UNK]"
 WORD = (
@@ -66,6 +64,8 @@ def _without(text, fixed):
 
 
 def _wrap(**source):
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         **source, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, padding_side="left",
         clean_up_tokenization_spaces=False, model_max_length=CONTEXT,
@@ -77,6 +77,8 @@ def _wrap(**source):
 
 def make_model(tokenizer, settings):
     """A new model. settings: config.LanguageModel."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
     config = Qwen2Config(
         vocab_size=len(tokenizer), hidden_size=settings.hidden, intermediate_size=settings.ffn,
         num_hidden_layers=settings.layers, num_attention_heads=settings.heads, num_key_value_heads=settings.heads,
@@ -92,6 +94,7 @@ def save(model, tokenizer, folder):
     """model.safetensors (float16), config.json, tokenizer.json."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    without_bars()
     copy.deepcopy(model).half().save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)  # safetensors writes it for the owner only
     (folder / "generation_config.json").unlink(missing_ok=True)  # decoding is set in params.yaml
@@ -104,8 +107,18 @@ def load(folder):
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ConfigError(f"no language model in {folder}: {name} is missing; the stage language_model makes it")
+    from transformers import AutoModelForCausalLM
+
+    without_bars()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     return model, _wrap(tokenizer_file=str(folder / "tokenizer.json"))
+
+
+def without_bars():
+    """transformers' own bars would stand between ours."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -204,9 +217,11 @@ def _batches(encoded, size, rng):
 def lora_round(model, tokenizer, samples, settings, seed, folder=None):
     """One fine-tuning round (paper, algorithm step 5): a new model, LoRA-trained on (prompt, reply) samples and merged.
 
-    settings: config.Finetune. The given model is left as it is: merging changes its base, so a copy is trained.
+    settings: config.settings.Finetune. The given model is left as it is: merging changes its base, so a copy is trained.
     folder: where the adapter is saved, or None.
     """
+    from peft import LoraConfig, get_peft_model
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = LoraConfig(

@@ -86,7 +86,7 @@ def _improvable(whatif, visit, actions, shortlist, margin):
 def one_proposal(client, textmap, whatif, states, settings, seed):
     """Whether the model's first proposal beats doing nothing by the margin, in each state: list of bool.
 
-    client: any client or a Recorder; settings: config.Refine.
+    client: any client or a Recorder; settings: config.settings.Refine.
     """
     actor = PolicyActor(client, textmap, whatif, settings.model_copy(update={"rounds": 1}))
     found = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], seed)

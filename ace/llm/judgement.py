@@ -18,7 +18,7 @@ THRESHOLDS = {"reward": 0.5, "state": 0.05, "action": 0.5}
 def critic_rows(whatif, textmap, client, episodes, actions, shape, n, seed, unmasked=None):
     """Rows {proposer, metric, value, ci_low, ci_high, n_states}: n_states is the number of decisions judged.
 
-    episodes: lists of corpus.Visit from held-out scenarios; actions: ids of the set; shape: config.Shape; n: key
+    episodes: lists of corpus.Visit from held-out scenarios; actions: ids of the set; shape: config.settings.Shape; n: key
     decisions of each selection at the most; unmasked: the model as a client without masks, or None. Metrics:
     critic_sign_<selection>[_index] of the proposers model, majority and random (a coin), and critic_parse[_unmasked];
     critic_sign is the selection and form that `shape` names. Intervals: 95 % bootstrap over episodes, since decisions of

@@ -17,7 +17,7 @@ DRAWS = 5
 def rates(grid, whatif, textmap, client, states, settings, ranking, seed, unmasked=None):
     """Proposal rates as a table: columns grid, proposer, metric, value, ci_low, ci_high, n_states.
 
-    grid: name of the environment; settings: config.Refine; ranking: action ids, the most frequent label first;
+    grid: name of the environment; settings: config.settings.Refine; ranking: action ids, the most frequent label first;
     unmasked: the same model as a client that decodes without masks, for parse_unmasked and legal_unmasked, or None.
     A proposal improves if it gains more reward over doing nothing than the margin, both simulated. Intervals: 95 %
     bootstrap over states. Every proposer gets the same states; rates are of all states, whatever became of a reply.

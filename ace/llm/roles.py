@@ -74,7 +74,7 @@ class PolicyActor:
     """
 
     def __init__(self, client, textmap, whatif, settings):
-        """client: any client or a Recorder; settings: config.Refine."""
+        """client: any client or a Recorder; settings: config.settings.Refine."""
         self.recorder = as_recorder(client)
         self.textmap, self.catalogue, self.whatif, self.settings = textmap, textmap.catalogue, whatif, settings
         self.counts = Counter()

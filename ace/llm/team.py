@@ -20,7 +20,7 @@ class Team:
     """
 
     def __init__(self, settings, world, whatif, root, environment, seed, folder=None):
-        """settings: config.Settings; folder: gets the adapter of every LoRA round, or None.
+        """settings: config.settings.Settings; folder: gets the adapter of every LoRA round, or None.
 
         Raises ConfigError where there is no such model, transcript or server, or no held-out states for its LoRA rounds.
         """
@@ -35,6 +35,8 @@ class Team:
         )
         self.rounds, self.rate, self.heldout = 0, None, []
         tuned = settings.method == "sac" and settings.refine.enabled and settings.finetune.enabled
+        if tuned:
+            import peft  # noqa: F401 its seconds are none of the first round's
         if tuned and settings.finetune.heldout and self.can_be_tuned:
             place = root / "results" / "language_model" / environment / "heldout.npz"
             self.heldout = load_states(place, settings.finetune.heldout)
@@ -111,7 +113,7 @@ class Team:
 
 
 def read_card(settings, environment, root):
-    """What the stage language_model says of its corpus and model. settings: config.Llm. Raises ConfigError without one."""
+    """What the stage language_model says of its corpus and model, or ConfigError. settings: config.settings.Llm."""
     path = root / settings.path.replace("{env}", environment) / "card.json"
     if not path.is_file():
         raise ConfigError(f"no card of a language model at {path.relative_to(root)}: the stage language_model makes it")

@@ -1,5 +1,6 @@
 """Takes the code out of notebooks and modules, so that DVC stages depend on what is computed and not on its prose.
 
+    python -m ace.pipeline.code                             everything that the stage `code` of dvc.yaml depends on
     python -m ace.pipeline.code notebooks/03_train.ipynb    strips the notebook in place -> notebooks/code/03_train.py
     python -m ace.pipeline.code ace                         -> notebooks/code/ace/...: no comments, no docstrings
 
@@ -14,8 +15,9 @@ import sys
 from pathlib import Path
 
 import nbformat
+import yaml
 
-CODE = Path("notebooks/code")
+CODE, PIPELINE = Path("notebooks/code"), Path("dvc.yaml")
 MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 # Cell magics whose body is Python all the same.
 PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun")
@@ -147,8 +149,29 @@ def extract_package(package, folder=CODE):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.code", description="Write code without its prose.")
-    parser.add_argument("source", type=Path, help="a notebook (.ipynb) or the folder of a package")
-    source = parser.parse_args(arguments).source
+    what = "notebooks (.ipynb) and folders of packages; none: those that the stage `code` of dvc.yaml depends on"
+    parser.add_argument("sources", type=Path, nargs="*", metavar="source", help=what)
+    sources = parser.parse_args(arguments).sources
+    if not sources:
+        if not PIPELINE.is_file():
+            print(f"no {PIPELINE} here: run this in the repository's folder, or name what to read", file=sys.stderr)
+            return 1
+        sources = declared()
+        for path in CODE.glob("*"):  # of a notebook that is no more
+            if path.is_file() and path.stem not in {source.stem for source in sources}:
+                path.unlink()
+    failed = [source for source in sources if not _extracted(source)]
+    return 1 if failed else 0
+
+
+def declared(pipeline=PIPELINE):
+    """What the stage `code` depends on: list of paths."""
+    stages = yaml.safe_load(pipeline.read_text(encoding="utf-8"))["stages"]
+    return [Path(dep) for dep in stages["code"]["deps"]]
+
+
+def _extracted(source):
+    """Whether it went well; what did not is said in one line, and the others are done all the same."""
     try:
         if source.suffix == ".ipynb" and source.is_file():
             extract_notebook(source)
@@ -158,8 +181,8 @@ def main(arguments=None):
             raise CodeError("neither a notebook nor a package")
     except CodeError as error:
         print(f"{source}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ GENERATED = {"__pycache__", ".ipynb_checkpoints", "code"}  # notebooks/code belo
 
 # Seconds of a stage at the quick scale on 2 cores, by the name ahead of its `@`
 SECONDS = {
-    "code": 2,
-    "code_ace": 2,
+    "code": 4,
     "scenarios": 20,
     "language_model": 120,
     "baseline": 20,
@@ -41,7 +40,8 @@ SECONDS = {
     "ablation": 80,
     "outages": 60,
     "official_score": 60,
-    "diagnosis": 120,
+    "lora": 30,
+    "diagnosis": 60,
     "environments": 40,
     "claims": 10,
 }

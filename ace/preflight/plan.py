@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ace.config import Settings
+from ace.config.settings import Settings
 
-SHORT_RUNS, SHORT_DECISIONS = 6, 600
-"""The diagnosis trains ACE this often and so long (notebooks/04_diagnosis.ipynb: three shares of D_LLM, two seeds)."""
+SHARES = 3
+"""The diagnosis trains ACE with so many shares of D_LLM (ace/diagnosis.py)."""
 CARD = "results/language_model/{env}"
 """Where the stage language_model leaves the embedded model and its card, the set of actions."""
 
@@ -78,9 +78,9 @@ def cells(params):
     ablations = grid.ablations
     for variant in ablations.variants:
         add(f"ablation@{variant}", ablations.environment, variant, ablations.seeds)
-    few = min(SHORT_DECISIONS, params.settings("ace").train.decisions // 2)
+    few = min(params.diagnosis.decisions, params.settings("ace").train.decisions // 2)
     for environment in grid.environments:
-        add(f"diagnosis@{environment}", environment, "ace", range(SHORT_RUNS), few)
+        add(f"diagnosis@{environment}", environment, "ace", range(SHARES * params.diagnosis.seeds), few)
     return found
 
 

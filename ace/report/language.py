@@ -1,7 +1,8 @@
 """The language model's table: what each proposer is good for, by grid, and what the model alone adds to doing nothing.
 
-The rates were measured by the stages language_model (results/language_model/<env>/rates.csv) and are only put together
-here. alone_minus_do_nothing is made from the run files of llm_only and reconnect, where both are in the declared grid.
+The rates were measured by the stages language_model (results/language_model/<env>/rates.csv) and lora
+(results/lora/<env>.csv) and are only put together here. alone_minus_do_nothing is made from the run files of llm_only and
+reconnect, where both are in the declared grid.
 """
 
 from pathlib import Path
@@ -14,6 +15,8 @@ from ace.report.tables import told
 from ace.report.typeset import markdown, with_interval, write_csv, write_text
 
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states"]
+AS_RUN = "as_run"
+"""The row of results/lora/ with the settings of a run."""
 ALONE, REFERENCE = "llm_only", "reconnect"
 PROPOSERS = {
     "model": "Language model",
@@ -45,7 +48,9 @@ NOTE = (
     "counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer "
     "majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a "
     "shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not "
-    "beside the others; lora_gain: their paired difference. alone_minus_do_nothing: points of survival, paired over test "
+    "beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same, measured again, with other "
+    "settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate "
+    "before. alone_minus_do_nothing: points of survival, paired over test "
     "episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of "
     "critic_sign over episodes."
 )
@@ -65,6 +70,20 @@ def rates(params, results):
     return pd.concat(tables, ignore_index=True)
 
 
+def tried(params, results):
+    """Rows with COLUMNS of the LoRA rounds by their settings, or ReportError where they were not measured."""
+    rows = []
+    for env in params.grid.environments:
+        path = Path(results) / "lora" / f"{env}.csv"
+        table = pd.read_csv(path) if path.is_file() else pd.DataFrame({"setting": []})
+        if list(table["setting"]) != [AS_RUN, *params.lora]:
+            raise ReportError(f"results/lora/{env}.csv is missing or old: run `dvc repro lora@{env}`")
+        for row in table.itertuples():
+            measured = [row.value, row.ci_low, row.ci_high, row.n_states]
+            rows.append([row.grid, row.proposer, f"{row.metric}_{row.setting}", *measured])
+    return rows
+
+
 def alone(params, results):
     """Rows with COLUMNS of alone_minus_do_nothing, in points of survival; none where a variant is not declared."""
     if not {ALONE, REFERENCE} <= set(declared(params)):
@@ -80,7 +99,7 @@ def alone(params, results):
 def write_language_model(params, results):
     """Writes tables/language_model.{csv,md} under results. Returns the table."""
     table = rates(params, results)
-    more = alone(params, results)
+    more = tried(params, results) + alone(params, results)
     if more:
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
     folder = Path(results) / "tables"
@@ -117,7 +136,9 @@ def signs(params, table):
         shown = "bare index" if index else "described"
         judged = [cells.get(judge, "") for judge in JUDGES]
         rows.append([named(params, grid), select, shown, *judged, str(found["n_states"].iloc[0])])
-    return markdown(["Grid", "Selection by", "Actions", *(f"{name} [95 %]" for name in JUDGES.values()), "Adjustments"], rows)
+    return markdown(
+        ["Grid", "Selection by", "Actions", *(f"{name} [95 %]" for name in JUDGES.values()), "Adjustments"], rows
+    )
 
 
 def shift(params, table):
@@ -134,21 +155,50 @@ def shift(params, table):
     return markdown(["Grid", "What", "Value [95 %]", "n"], rows)
 
 
+def settings_tried(params, results, table):
+    """The gain of LoRA rounds with each setting that was tried, as Markdown: that of a run first, and what the rounds used."""
+    spent = {env: pd.read_csv(Path(results) / "lora" / f"{env}.csv").set_index("setting") for env in params.grid.environments}
+    rows = []
+    for name in (AS_RUN, *params.lora):
+        changes = ", ".join(f"{key} {value:g}" for key, value in params.lora.get(name, {}).items()) or "as in a run"
+        found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in spent]
+        gains = [with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found]
+        refinements = ", ".join(str(spent[env]["refinements"][name]) for env in spent)
+        calls = ", ".join(f"{spent[env]['llm_calls'][name]:,}" for env in spent)
+        rows.append([changes, *gains, refinements, calls])
+    return markdown(["Changed", *(f"{named(params, env)} [95 %]" for env in spent), "Refinements", "LLM calls"], rows)
+
+
 def answers(params, table):
     """What the model is good for, a sentence for each grid, as Markdown: every verdict from the intervals."""
     lines = []
     for grid in dict.fromkeys(table["grid"]):
         said = []
         for metric, name in (("one_proposal", "one proposal"), ("five_rounds", "five rounds")):
-            said.append(_beside(table, grid, metric, name, {"random": "a random action", "frequency": "the lookup table"}))
+            said.append(
+                _beside(table, grid, metric, name, {"random": "a random action", "frequency": "the lookup table"})
+            )
         said.append(_beside(table, grid, "critic_sign", "sign of g_LLM", {"majority": "always the more frequent sign"}))
         for (proposer, metric), name, digits, unit in GAINS:
             row = _row(table, grid, proposer, metric)
             if row is not None:
                 gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign="+")
                 said.append(f"{name} {gain}{unit}, {told(row.ci_low, row.ci_high)}")
+        said.append(_settings_told(table, grid))
         lines.append(f"- **{named(params, grid)}**: {'; '.join(filter(None, said))}.")
     return "\n".join(lines)
+
+
+def _settings_told(table, grid):
+    """How many intervals of the gain with other settings leave out 0; "" where none was tried."""
+    tried = table[(table["grid"] == grid) & table["metric"].str.startswith("lora_gain_")]
+    others = tried[tried["metric"] != f"lora_gain_{AS_RUN}"]
+    if not len(others):
+        return ""
+    above, below = int((others["ci_low"] > 0).sum()), int((others["ci_high"] < 0).sum())
+    return f"LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, means from " + (
+        f"{others['value'].min():+.3f} to {others['value'].max():+.3f}"
+    )
 
 
 def _beside(table, grid, metric, name, others):

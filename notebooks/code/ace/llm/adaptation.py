@@ -35,18 +35,21 @@ class ShiftedWorld(FastWorld):
         return state
 
 def shifted_world(params, environment, visits, seed):
-    world = World(params.environment(environment), params.scenarios, params.base.operator)
-    factors = np.random.default_rng([seed, 8]).uniform(*FACTORS, size=world.catalogue.n_line)
-    shifted = ShiftedWorld(world, factors)
+    shifted = rescaled_world(params, environment, seed)
     loading = np.mean([visit.state.rho for visit in visits], axis=0)
     lasted = {}
     for line in np.argsort(-loading, kind='stable').tolist():
         shifted.line = line
-        lasted[line] = min((_lasts(shifted, index) for index in range(min(TRIED, len(world.sets['train'])))))
+        lasted[line] = min((_lasts(shifted, index) for index in range(min(TRIED, len(shifted.sets['train'])))))
         if lasted[line] >= LASTS:
             break
     shifted.line = max(lasted, key=lasted.get)
     return shifted
+
+def rescaled_world(params, environment, seed, line=None):
+    world = World(params.environment(environment), params.scenarios, params.base.operator)
+    factors = np.random.default_rng([seed, 8]).uniform(*FACTORS, size=world.catalogue.n_line)
+    return ShiftedWorld(world, factors, line)
 
 def _lasts(world, index):
     step = world.reset('train', index)
@@ -61,7 +64,7 @@ def lora_under_shift(params, environment, corpus, textmap, client):
     states, _ = heldout_states(world, whatif, corpus.actions, settings.shortlist, run.refine.margin, n, settings.seed)
     own = LocalClient(copy.deepcopy(client.model), client.tokenizer, client.settings, client.name)
     before = one_proposal(own, textmap, whatif, states, run.refine, settings.seed)
-    refinements = _rounds(own, world, whatif, corpus.actions, textmap, params, max(1, n // PER_ROUND))
+    refinements = lora_rounds(own, world, whatif, corpus.actions, textmap, params, max(1, n // PER_ROUND))
     after = one_proposal(own, textmap, whatif, states, run.refine, settings.seed)
     difference = np.subtract(after, before, dtype=float)
     columns = {('model_before_lora', 'one_proposal'): before, ('model_after_lora', 'one_proposal'): after, ('model_after_lora', 'lora_gain'): difference}
@@ -69,7 +72,7 @@ def lora_under_shift(params, environment, corpus, textmap, client):
     facts = {'factors': list(FACTORS), 'line_out': textmap.line[world.line], 'refinements': refinements, 'simulator_calls': whatif.ac_calls, 'dc_calls': whatif.dc_calls, 'env_steps': world.env_steps, 'llm_calls': own.calls}
     return (rows, facts)
 
-def _rounds(client, world, whatif, actions, textmap, params, wanted):
+def lora_rounds(client, world, whatif, actions, textmap, params, wanted):
     run, seed = (params.base, params.language_model.seed)
     states = _training_states(world, whatif, actions, seed)
     actor, rng = (PolicyActor(Recorder(client), textmap, whatif, run.refine), np.random.default_rng([seed, 9]))

@@ -33,6 +33,7 @@ def open_client(settings, env, seed, root):
 
 def _checkpoint(source):
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    embedded.without_bars()
     device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', 'auto')
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side='left')

@@ -170,5 +170,5 @@ def _place(params, environment):
 @lru_cache(maxsize=1)
 def _player(place):
     spec, scenarios, operator = place
-    world = World(config.Environment.model_validate_json(spec), config.Scenarios.model_validate_json(scenarios), config.Operator.model_validate_json(operator))
+    world = World(config.Environment.model_validate_json(spec), config.Scenarios.model_validate_json(scenarios), config.settings.Operator.model_validate_json(operator))
     return Player(world)

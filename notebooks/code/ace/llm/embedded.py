@@ -4,14 +4,10 @@ import string
 from pathlib import Path
 import numpy as np
 import torch
-from peft import LoraConfig, get_peft_model
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-from transformers.utils import logging as transformers_logging
 from ace.config import ConfigError
 from ace.llm.text import MOST_SHOWN, template
-transformers_logging.disable_progress_bar()
 PAD, END, UNKNOWN = ('[PAD]', '[END]', '[UNK]')
 WORD = 'line \\d+ \\(\\d+-\\d+\\)|(?:line|load|generator|storage|substation|decision) \\d+|\\d+ %|[+-]\\d\\.\\d|\\d+|: bus 2 :|: all on bus 1|do nothing|(?:problem|help|action|off|cooldown|adjustments|reward)(?: :)?|[A-Za-z]+|\\n|[^\\sA-Za-z\\d]'
 PREFIX_LENGTH = 40
@@ -41,9 +37,11 @@ def _without(text, fixed):
     return text
 
 def _wrap(**source):
+    from transformers import PreTrainedTokenizerFast
     return PreTrainedTokenizerFast(**source, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, padding_side='left', clean_up_tokenization_spaces=False, model_max_length=CONTEXT)
 
 def make_model(tokenizer, settings):
+    from transformers import Qwen2Config, Qwen2ForCausalLM
     config = Qwen2Config(vocab_size=len(tokenizer), hidden_size=settings.hidden, intermediate_size=settings.ffn, num_hidden_layers=settings.layers, num_attention_heads=settings.heads, num_key_value_heads=settings.heads, max_position_embeddings=CONTEXT, tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -52,6 +50,7 @@ def make_model(tokenizer, settings):
 def save(model, tokenizer, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    without_bars()
     copy.deepcopy(model).half().save_pretrained(folder)
     (folder / 'model.safetensors').chmod(420)
     (folder / 'generation_config.json').unlink(missing_ok=True)
@@ -62,8 +61,14 @@ def load(folder):
     for name in ('model.safetensors', 'config.json', 'tokenizer.json'):
         if not (folder / name).is_file():
             raise ConfigError(f'no language model in {folder}: {name} is missing; the stage language_model makes it')
+    from transformers import AutoModelForCausalLM
+    without_bars()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     return (model, _wrap(tokenizer_file=str(folder / 'tokenizer.json')))
+
+def without_bars():
+    from transformers.utils import logging
+    logging.disable_progress_bar()
 
 def encode(tokenizer, samples):
     prompts = chat([prompt for prompt, _ in samples], tokenizer)
@@ -137,6 +142,7 @@ def _batches(encoded, size, rng):
             yield [encoded[j] for j in batches[i]]
 
 def lora_round(model, tokenizer, samples, settings, seed, folder=None):
+    from peft import LoraConfig, get_peft_model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = LoraConfig(r=settings.rank, lora_alpha=2 * settings.rank, target_modules=LORA_MODULES, task_type='CAUSAL_LM')

@@ -20,6 +20,8 @@ class Team:
         self.critic = ValueCritic(self.recorder, self.textmap, settings.shape) if judges else RandomCritic(settings.shape)
         self.rounds, self.rate, self.heldout = (0, None, [])
         tuned = settings.method == 'sac' and settings.refine.enabled and settings.finetune.enabled
+        if tuned:
+            import peft
         if tuned and settings.finetune.heldout and self.can_be_tuned:
             place = root / 'results' / 'language_model' / environment / 'heldout.npz'
             self.heldout = load_states(place, settings.finetune.heldout)

@@ -4,7 +4,8 @@ import re
 import sys
 from pathlib import Path
 import nbformat
-CODE = Path('notebooks/code')
+import yaml
+CODE, PIPELINE = (Path('notebooks/code'), Path('dvc.yaml'))
 MAGIC = re.compile('^(\\s*)([%!].*)$', re.MULTILINE)
 PYTHON_CELLS = ('%%time', '%%timeit', '%%capture', '%%prun')
 
@@ -105,8 +106,25 @@ def extract_package(package, folder=CODE):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog='python -m ace.pipeline.code', description='Write code without its prose.')
-    parser.add_argument('source', type=Path, help='a notebook (.ipynb) or the folder of a package')
-    source = parser.parse_args(arguments).source
+    what = 'notebooks (.ipynb) and folders of packages; none: those that the stage `code` of dvc.yaml depends on'
+    parser.add_argument('sources', type=Path, nargs='*', metavar='source', help=what)
+    sources = parser.parse_args(arguments).sources
+    if not sources:
+        if not PIPELINE.is_file():
+            print(f"no {PIPELINE} here: run this in the repository's folder, or name what to read", file=sys.stderr)
+            return 1
+        sources = declared()
+        for path in CODE.glob('*'):
+            if path.is_file() and path.stem not in {source.stem for source in sources}:
+                path.unlink()
+    failed = [source for source in sources if not _extracted(source)]
+    return 1 if failed else 0
+
+def declared(pipeline=PIPELINE):
+    stages = yaml.safe_load(pipeline.read_text(encoding='utf-8'))['stages']
+    return [Path(dep) for dep in stages['code']['deps']]
+
+def _extracted(source):
     try:
         if source.suffix == '.ipynb' and source.is_file():
             extract_notebook(source)
@@ -116,7 +134,7 @@ def main(arguments=None):
             raise CodeError('neither a notebook nor a package')
     except CodeError as error:
         print(f'{source}: {error}', file=sys.stderr)
-        return 1
-    return 0
+        return False
+    return True
 if __name__ == '__main__':
     sys.exit(main())

@@ -13,7 +13,7 @@ from ace.pipeline.kernel import PYTHON
 from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
 FOLDER = 'verify'
 TRAINED = {'train', 'ablation'}
-LONG = {'language_model', 'diagnosis', 'outages', 'official_score'}
+LONG = {'language_model', 'diagnosis', 'outages', 'official_score', 'lora'}
 CHEAP_S = 60.0
 CHEAP_OTHER_S, LONG_S = (10.0, 400.0)
 ALL_SEEDS = '-p seeds []'

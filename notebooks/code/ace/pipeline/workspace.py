@@ -13,7 +13,7 @@ from ace.pipeline.kernel import PREFIX, PYTHON, environment
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ('ace', 'notebooks', 'README.md', 'dvc.yaml', '.dvcignore')
 GENERATED = {'__pycache__', '.ipynb_checkpoints', 'code'}
-SECONDS = {'code': 2, 'code_ace': 2, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'ablation': 80, 'outages': 60, 'official_score': 60, 'diagnosis': 120, 'environments': 40, 'claims': 10}
+SECONDS = {'code': 4, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'ablation': 80, 'outages': 60, 'official_score': 60, 'lora': 30, 'diagnosis': 60, 'environments': 40, 'claims': 10}
 SECONDS_OTHER = 10
 CELLS = {'train', 'ablation', 'baseline', 'lm_baseline', 'language_model'}
 CHECK = '\nimport sys\nfrom ace import checked, config\ntry:\n    config.load(sys.argv[1])\n    config.jobs()\nexcept checked.ConfigError as error:\n    sys.exit(str(error))\n'

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
-from ace.config import Settings
-SHORT_RUNS, SHORT_DECISIONS = (6, 600)
+from ace.config.settings import Settings
+SHARES = 3
 CARD = 'results/language_model/{env}'
 
 class Finding(NamedTuple):
@@ -57,9 +57,9 @@ def cells(params):
     ablations = grid.ablations
     for variant in ablations.variants:
         add(f'ablation@{variant}', ablations.environment, variant, ablations.seeds)
-    few = min(SHORT_DECISIONS, params.settings('ace').train.decisions // 2)
+    few = min(params.diagnosis.decisions, params.settings('ace').train.decisions // 2)
     for environment in grid.environments:
-        add(f'diagnosis@{environment}', environment, 'ace', range(SHORT_RUNS), few)
+        add(f'diagnosis@{environment}', environment, 'ace', range(SHARES * params.diagnosis.seeds), few)
     return found
 
 def environments(params):

@@ -5,12 +5,13 @@ from ace.report.runs import ReportError, declared, named, read
 from ace.report.tables import told
 from ace.report.typeset import markdown, with_interval, write_csv, write_text
 COLUMNS = ['grid', 'proposer', 'metric', 'value', 'ci_low', 'ci_high', 'n_states']
+AS_RUN = 'as_run'
 ALONE, REFERENCE = ('llm_only', 'reconnect')
 PROPOSERS = {'model': 'Language model', 'frequency': 'Lookup table', 'random': 'Random action', 'random_same_substation': 'Random action, same substation'}
 JUDGES = {'model': 'Language model', 'majority': 'More frequent sign'}
 SHIFT = {('model_before_lora', 'one_proposal'): 'One proposal, before the LoRA rounds', ('model_after_lora', 'one_proposal'): 'One proposal, after the LoRA rounds', ('model_after_lora', 'lora_gain'): 'Gain by the LoRA rounds', ('model', 'alone_minus_do_nothing'): 'Alone, points of survival above reconnecting lines'}
 GAINS = [(('model_after_lora', 'lora_gain'), 'LoRA under a shift', 3, ''), (('model', 'alone_minus_do_nothing'), 'alone against reconnecting lines', 1, ' points of survival')]
-NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; _unmasked: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; _unmasked: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 
 def rates(params, results):
     tables = []
@@ -24,6 +25,18 @@ def rates(params, results):
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
+def tried(params, results):
+    rows = []
+    for env in params.grid.environments:
+        path = Path(results) / 'lora' / f'{env}.csv'
+        table = pd.read_csv(path) if path.is_file() else pd.DataFrame({'setting': []})
+        if list(table['setting']) != [AS_RUN, *params.lora]:
+            raise ReportError(f'results/lora/{env}.csv is missing or old: run `dvc repro lora@{env}`')
+        for row in table.itertuples():
+            measured = [row.value, row.ci_low, row.ci_high, row.n_states]
+            rows.append([row.grid, row.proposer, f'{row.metric}_{row.setting}', *measured])
+    return rows
+
 def alone(params, results):
     if not {ALONE, REFERENCE} <= set(declared(params)):
         return []
@@ -36,7 +49,7 @@ def alone(params, results):
 
 def write_language_model(params, results):
     table = rates(params, results)
-    more = alone(params, results)
+    more = tried(params, results) + alone(params, results)
     if more:
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
     folder = Path(results) / 'tables'
@@ -73,6 +86,18 @@ def shift(params, table):
                 rows.append([named(params, grid), what, value, f"{n} {('episodes' if points else 'states')}"])
     return markdown(['Grid', 'What', 'Value [95 %]', 'n'], rows)
 
+def settings_tried(params, results, table):
+    spent = {env: pd.read_csv(Path(results) / 'lora' / f'{env}.csv').set_index('setting') for env in params.grid.environments}
+    rows = []
+    for name in (AS_RUN, *params.lora):
+        changes = ', '.join((f'{key} {value:g}' for key, value in params.lora.get(name, {}).items())) or 'as in a run'
+        found = [_row(table, env, 'model_after_lora', f'lora_gain_{name}') for env in spent]
+        gains = [with_interval(row.value, row.ci_low, row.ci_high, 3, '+') for row in found]
+        refinements = ', '.join((str(spent[env]['refinements'][name]) for env in spent))
+        calls = ', '.join((f"{spent[env]['llm_calls'][name]:,}" for env in spent))
+        rows.append([changes, *gains, refinements, calls])
+    return markdown(['Changed', *(f'{named(params, env)} [95 %]' for env in spent), 'Refinements', 'LLM calls'], rows)
+
 def answers(params, table):
     lines = []
     for grid in dict.fromkeys(table['grid']):
@@ -85,8 +110,17 @@ def answers(params, table):
             if row is not None:
                 gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign='+')
                 said.append(f'{name} {gain}{unit}, {told(row.ci_low, row.ci_high)}')
+        said.append(_settings_told(table, grid))
         lines.append(f"- **{named(params, grid)}**: {'; '.join(filter(None, said))}.")
     return '\n'.join(lines)
+
+def _settings_told(table, grid):
+    tried = table[(table['grid'] == grid) & table['metric'].str.startswith('lora_gain_')]
+    others = tried[tried['metric'] != f'lora_gain_{AS_RUN}']
+    if not len(others):
+        return ''
+    above, below = (int((others['ci_low'] > 0).sum()), int((others['ci_high'] < 0).sum()))
+    return f'LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, means from ' + f"{others['value'].min():+.3f} to {others['value'].max():+.3f}"
 
 def _beside(table, grid, metric, name, others):
     ours = _row(table, grid, 'model', metric)

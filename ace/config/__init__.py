@@ -15,11 +15,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from ace.checked import ConfigError, Model, meant, validated
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-Whole = Annotated[int, Field(ge=1)]
+from ace.config.settings import Count, Finetune, Positive, Settings, Share, Whole
 
 
 class Days(Model):
@@ -59,167 +55,6 @@ class Scenarios(Model):
     load_sd: Share
     renewable_sd: Share
     forecast_sd: Share
-
-
-class Operator(Model):
-    danger: Positive
-    """The agent is asked when some line is loaded above this share of its limit."""
-    reconnect: bool
-    """Reconnect lines as soon as their cooldown allows it."""
-
-
-class Sac(Model):
-    gamma: Annotated[float, Field(ge=0, lt=1)]
-    hidden: Whole
-    lr: Positive
-    tau_target: Share
-    grad_clip: Positive
-    alpha_start: Positive
-    target_entropy: Annotated[float, Field(ge=0)]
-    prior_do_nothing: Annotated[float, Field(gt=0, lt=1)]
-    prior_llm: Annotated[float, Field(ge=0, lt=1)]
-    """Share of the policy's prior that follows the actions of D_LLM, once there are many; 0: the prior never moves."""
-    bc: Annotated[float, Field(ge=0)]
-    """Weight of behaviour cloning on D_LLM; 0: the paper's loss."""
-
-
-class Buffers(Model):
-    capacity_rl: Whole
-    capacity_llm: Whole
-    beta: Share
-    """Share of D_LLM in a batch."""
-    tau: Positive
-    """Temperature of the weights exp((r_refined - r) / tau) within D_LLM (Eq. 8)."""
-
-
-class Train(Model):
-    share: Annotated[float, Field(gt=0, le=1)]
-    """Of the training scenarios, the first ones, that are used at all."""
-    reward: Literal["dense", "sparse"]
-    """What SAC learns from: the reward of every step, or of a blackout only. Bad cases are dense rewards in any case."""
-    decisions: Whole
-    warmup: Count
-    batch_size: Whole
-    updates_per_decision: Positive
-    validate_every: Whole
-
-
-class Refine(Model):
-    """f_LLM, the Policy Actor."""
-
-    enabled: bool
-    threshold: Annotated[float, Field(ge=-1, le=1)]
-    """r̄: transitions with a reward below it are bad cases."""
-    every: Whole
-    """Decisions between two calls of f_LLM."""
-    minibatch: Whole
-    """Transitions looked at in one call."""
-    most: Whole
-    """Bad cases refined in one call at the most."""
-    rounds: Annotated[int, Field(ge=1, le=5)]
-    margin: Annotated[float, Field(ge=0)]
-    """A refined action must gain more reward than this to enter D_LLM."""
-    limit: Whole
-    """Refined samples in a run at the most."""
-    bad_case: bool
-    """Whether the prompt shows the bad action and its outcome."""
-    proposer: Literal["llm", "random", "frequency", "expert"]
-    """Who stands in for f_LLM: the model, or as controls a random legal action, the most frequent labels, greedy look-ahead."""
-
-
-class Shape(Model):
-    """g_LLM, the Value Critic."""
-
-    enabled: bool
-    start: Share
-    """It begins after this share of the decisions."""
-    every: Whole
-    """Episodes between two that are read."""
-    threshold: Share
-    """r̿: a decision whose score is above it is a key decision."""
-    select: Literal["reward", "state", "action"]
-    """The score: abs(r), the state's overload rho_max - 1, or how rare the action is in its episode."""
-    describe: bool
-    """Whether g_LLM is shown actions as descriptions; else as bare indices."""
-    judge: Literal["llm", "random"]
-    """Who adjusts: g_LLM, or as a control as many random adjustments at random decisions."""
-    K: Positive
-
-
-class Finetune(Model):
-    enabled: bool
-    every: Whole
-    """Refinements between two LoRA rounds."""
-    samples: Whole
-    epochs: Whole
-    rank: Whole
-    lr: Positive
-    heldout: Count
-    """Validation states on which a round must not lower the one-proposal rate, or it is rolled back; 0: not asked."""
-
-
-class Teach(Model):
-    """LLM4Teach: the policy is pulled towards the model's unvalidated proposals, less and less."""
-
-    enabled: bool
-    weight: Positive
-    """Of the pull at the start; it falls linearly to 0 at the end of training."""
-
-
-class Llm(Model):
-    client: Literal["embedded", "checkpoint", "server", "replay"]
-    path: str
-    """Folder of the model (embedded), transcript (replay), base URL (server); `{env}` and `{seed}` are filled in.
-
-    checkpoint: the folder, where `model` is empty.
-    """
-    model: str
-    """server: the model's name there; checkpoint: a folder or a name on the hub, which goes before `path`; else unused."""
-    temperature: Annotated[float, Field(ge=0)]
-    max_new_tokens: Whole
-    masked: bool
-    """Whether a local model's tokens that can't lead to a legal, untried action are masked while decoding."""
-    timeout_s: Positive
-    retries: Count
-    concurrency: Whole
-    """Requests at once to a server."""
-    token_budget: Count
-    """Tokens that a run may use, read and written; 0: no limit. Above it the run stops cleanly."""
-
-
-class Greedy(Model):
-    shortlist: Whole
-
-
-class Settings(Model):
-    """One variant, resolved."""
-
-    method: Literal["sac", "do_nothing", "reconnect", "greedy", "dc_argmin", "llm_only"]
-    operator: Operator
-    sac: Sac
-    buffers: Buffers
-    train: Train
-    refine: Refine
-    shape: Shape
-    finetune: Finetune
-    teach: Teach
-    llm: Llm
-    greedy: Greedy
-
-    @property
-    def uses_llm(self):
-        """Whether a language model is asked, in training or (llm_only) in play."""
-        return self.method == "llm_only" or (self.method == "sac" and (
-            (self.refine.enabled and self.refine.proposer == "llm")
-            or (self.shape.enabled and self.shape.judge == "llm")
-            or self.teach.enabled
-        ))  # fmt: skip
-
-    @property
-    def home(self):
-        """The list of the grid that it belongs to."""
-        homes = {"sac": "variants", "dc_argmin": "lm_baselines", "llm_only": "lm_baselines"}
-        return homes.get(self.method, "baselines")
 
 
 class LanguageModel(Model):
@@ -272,6 +107,33 @@ class Grid(Model):
     ablations: Ablations
 
 
+class Outages(Model):
+    """Test episodes without one of the lines."""
+
+    lines: Whole
+    """Lines that are taken out, one at a time."""
+    episodes: Whole
+    """Test scenarios, the first ones and at most all, each of them without one of the lines, in turn."""
+
+
+class OfficialScore(Model):
+    episodes: Whole
+    """Test scenarios, the first ones and at most all."""
+
+
+class Diagnosis(Model):
+    labels: Annotated[list[Whole], Field(min_length=1)]
+    """How many labels are imitated, at most as many as a run has decisions."""
+    steps: Whole
+    """Gradient steps of an imitation."""
+    decisions: Whole
+    """Of a short training run, at most half of a run's."""
+    states: Whole
+    """Held-out states, and states of each visitor."""
+    seeds: Whole
+    """Of imitations and of short runs."""
+
+
 class Params(Model):
     scale: Literal["quick", "laptop", "paper"]
     seeds: Annotated[list[Count], Field(min_length=1)]
@@ -280,6 +142,14 @@ class Params(Model):
     scenarios: Scenarios
     base: Settings
     language_model: LanguageModel
+    lora: dict[str, dict[str, Any]]
+    """Settings that LoRA rounds are tried with in a shifted world, beside a run's: name -> differences to `base.finetune`.
+
+    The rounds are made in any case and none is rolled back: `enabled` and `heldout` have no meaning here.
+    """
+    outages: Outages
+    official_score: OfficialScore
+    diagnosis: Diagnosis
     variants: dict[str, dict[str, Any]]
 
     def environment(self, name):
@@ -293,6 +163,14 @@ class Params(Model):
             raise ConfigError(f"variant {variant!r} is not in params.yaml{meant(variant, self.variants)}")
         merged = _merge(self.base.model_dump(), self.variants[variant])
         return validated(Settings, merged, f"variants.{variant}", source)
+
+    def lora_settings(self, name, source="params.yaml"):
+        """config.settings.Finetune of one of `lora`, or of a run by any other name. source: the file's name, for messages."""
+        changes = self.lora.get(name, {})
+        for key in {"enabled", "heldout"} & set(changes):
+            raise ConfigError(f"{source}: lora.{name}.{key}: the rounds are always made here, and none is rolled back")
+        merged = {**self.base.finetune.model_dump(), **changes}
+        return validated(Finetune, merged, f"lora.{name}", source)
 
 
 def root():
@@ -321,6 +199,8 @@ def load(path=None):
         raise ConfigError(f"{source}: seeds = {params.seeds}: each seed once")
     for name in params.variants:
         params.settings(name, source)
+    for name in params.lora:
+        params.lora_settings(name, source)
     lists = {place: getattr(params.grid, place) for place in ("variants", "baselines", "lm_baselines")}
     for place, names in [*lists.items(), ("variants", params.grid.ablations.variants)]:
         for name in names:

@@ -6,10 +6,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, model_validator
 from ace.checked import ConfigError, Model, meant, validated
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-Whole = Annotated[int, Field(ge=1)]
+from ace.config.settings import Count, Finetune, Positive, Settings, Share, Whole
 
 class Days(Model):
     train: list[Count]
@@ -40,109 +37,6 @@ class Scenarios(Model):
     load_sd: Share
     renewable_sd: Share
     forecast_sd: Share
-
-class Operator(Model):
-    danger: Positive
-    reconnect: bool
-
-class Sac(Model):
-    gamma: Annotated[float, Field(ge=0, lt=1)]
-    hidden: Whole
-    lr: Positive
-    tau_target: Share
-    grad_clip: Positive
-    alpha_start: Positive
-    target_entropy: Annotated[float, Field(ge=0)]
-    prior_do_nothing: Annotated[float, Field(gt=0, lt=1)]
-    prior_llm: Annotated[float, Field(ge=0, lt=1)]
-    bc: Annotated[float, Field(ge=0)]
-
-class Buffers(Model):
-    capacity_rl: Whole
-    capacity_llm: Whole
-    beta: Share
-    tau: Positive
-
-class Train(Model):
-    share: Annotated[float, Field(gt=0, le=1)]
-    reward: Literal['dense', 'sparse']
-    decisions: Whole
-    warmup: Count
-    batch_size: Whole
-    updates_per_decision: Positive
-    validate_every: Whole
-
-class Refine(Model):
-    enabled: bool
-    threshold: Annotated[float, Field(ge=-1, le=1)]
-    every: Whole
-    minibatch: Whole
-    most: Whole
-    rounds: Annotated[int, Field(ge=1, le=5)]
-    margin: Annotated[float, Field(ge=0)]
-    limit: Whole
-    bad_case: bool
-    proposer: Literal['llm', 'random', 'frequency', 'expert']
-
-class Shape(Model):
-    enabled: bool
-    start: Share
-    every: Whole
-    threshold: Share
-    select: Literal['reward', 'state', 'action']
-    describe: bool
-    judge: Literal['llm', 'random']
-    K: Positive
-
-class Finetune(Model):
-    enabled: bool
-    every: Whole
-    samples: Whole
-    epochs: Whole
-    rank: Whole
-    lr: Positive
-    heldout: Count
-
-class Teach(Model):
-    enabled: bool
-    weight: Positive
-
-class Llm(Model):
-    client: Literal['embedded', 'checkpoint', 'server', 'replay']
-    path: str
-    model: str
-    temperature: Annotated[float, Field(ge=0)]
-    max_new_tokens: Whole
-    masked: bool
-    timeout_s: Positive
-    retries: Count
-    concurrency: Whole
-    token_budget: Count
-
-class Greedy(Model):
-    shortlist: Whole
-
-class Settings(Model):
-    method: Literal['sac', 'do_nothing', 'reconnect', 'greedy', 'dc_argmin', 'llm_only']
-    operator: Operator
-    sac: Sac
-    buffers: Buffers
-    train: Train
-    refine: Refine
-    shape: Shape
-    finetune: Finetune
-    teach: Teach
-    llm: Llm
-    greedy: Greedy
-
-    @property
-    def uses_llm(self):
-        return self.method == 'llm_only' or (self.method == 'sac' and (self.refine.enabled and self.refine.proposer == 'llm' or (self.shape.enabled and self.shape.judge == 'llm') or self.teach.enabled))
-
-    @property
-    def home(self):
-        homes = {'sac': 'variants', 'dc_argmin': 'lm_baselines', 'llm_only': 'lm_baselines'}
-        return homes.get(self.method, 'baselines')
 
 class LanguageModel(Model):
     seed: Count
@@ -177,6 +71,20 @@ class Grid(Model):
     lm_baselines: list[str]
     ablations: Ablations
 
+class Outages(Model):
+    lines: Whole
+    episodes: Whole
+
+class OfficialScore(Model):
+    episodes: Whole
+
+class Diagnosis(Model):
+    labels: Annotated[list[Whole], Field(min_length=1)]
+    steps: Whole
+    decisions: Whole
+    states: Whole
+    seeds: Whole
+
 class Params(Model):
     scale: Literal['quick', 'laptop', 'paper']
     seeds: Annotated[list[Count], Field(min_length=1)]
@@ -185,6 +93,10 @@ class Params(Model):
     scenarios: Scenarios
     base: Settings
     language_model: LanguageModel
+    lora: dict[str, dict[str, Any]]
+    outages: Outages
+    official_score: OfficialScore
+    diagnosis: Diagnosis
     variants: dict[str, dict[str, Any]]
 
     def environment(self, name):
@@ -197,6 +109,13 @@ class Params(Model):
             raise ConfigError(f'variant {variant!r} is not in params.yaml{meant(variant, self.variants)}')
         merged = _merge(self.base.model_dump(), self.variants[variant])
         return validated(Settings, merged, f'variants.{variant}', source)
+
+    def lora_settings(self, name, source='params.yaml'):
+        changes = self.lora.get(name, {})
+        for key in {'enabled', 'heldout'} & set(changes):
+            raise ConfigError(f'{source}: lora.{name}.{key}: the rounds are always made here, and none is rolled back')
+        merged = {**self.base.finetune.model_dump(), **changes}
+        return validated(Finetune, merged, f'lora.{name}', source)
 
 def root():
     here = Path.cwd()
@@ -221,6 +140,8 @@ def load(path=None):
         raise ConfigError(f'{source}: seeds = {params.seeds}: each seed once')
     for name in params.variants:
         params.settings(name, source)
+    for name in params.lora:
+        params.lora_settings(name, source)
     lists = {place: getattr(params.grid, place) for place in ('variants', 'baselines', 'lm_baselines')}
     for place, names in [*lists.items(), ('variants', params.grid.ablations.variants)]:
         for name in names:
