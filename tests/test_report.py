@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from ace.report import claims, figures, measure, runs, show, stats, tables, typeset
 from ace.report.runs import ReportError
@@ -385,6 +386,14 @@ def write_everything(params, results):
     figures.learning_curves(params, results)
     claims.write(params, results)
     return {path.relative_to(results): path.read_bytes() for path in written(results)}
+
+
+@pytest.mark.parametrize(("longest", "scale"), [(1500, "linear"), (3000, "linear"), (5000, "log")])
+def test_decisions_are_shown_on_a_log_scale_where_some_methods_train_much_longer(longest, scale):
+    panel = Figure().subplots()
+    ends = [("sac", "validation", 1500), ("sac", "validation", 250), ("sac_5k", "validation", longest), ("greedy", "test", None)]
+    said = figures._scaled(panel, pd.DataFrame(ends, columns=["variant", "kind", "decisions"]))
+    assert panel.get_xscale() == scale and bool(said) == (scale == "log")
 
 
 def test_everything_has_the_same_bytes_twice(params, results):

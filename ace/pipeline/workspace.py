@@ -33,19 +33,18 @@ GENERATED = {"__pycache__", ".ipynb_checkpoints", "code"}  # notebooks/code belo
 # Seconds of a stage at the quick scale on 2 cores, by the name ahead of its `@`
 SECONDS = {
     "code": 4,
-    "scenarios": 20,
-    "language_model": 120,
-    "baseline": 20,
-    "train": 80,
-    "ablation": 80,
-    "outages": 60,
-    "official_score": 60,
-    "lora": 30,
-    "diagnosis": 60,
-    "environments": 40,
-    "claims": 10,
+    "scenarios": 10,
+    "language_model": 90,
+    "baseline": 12,
+    "train": 40,
+    "ablation": 40,
+    "outages": 30,
+    "official_score": 30,
+    "lora": 25,
+    "diagnosis": 75,
+    "environments": 15,
 }
-SECONDS_OTHER = 10  # tables and figures
+SECONDS_OTHER = 5  # tables and figures
 CELLS = {"train", "ablation", "baseline", "lm_baseline", "language_model"}  # stages that ace.preflight estimates itself
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.

@@ -13,8 +13,8 @@ from ace.pipeline.kernel import PREFIX, PYTHON, environment
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ('ace', 'notebooks', 'README.md', 'dvc.yaml', '.dvcignore')
 GENERATED = {'__pycache__', '.ipynb_checkpoints', 'code'}
-SECONDS = {'code': 4, 'scenarios': 20, 'language_model': 120, 'baseline': 20, 'train': 80, 'ablation': 80, 'outages': 60, 'official_score': 60, 'lora': 30, 'diagnosis': 60, 'environments': 40, 'claims': 10}
-SECONDS_OTHER = 10
+SECONDS = {'code': 4, 'scenarios': 10, 'language_model': 90, 'baseline': 12, 'train': 40, 'ablation': 40, 'outages': 30, 'official_score': 30, 'lora': 25, 'diagnosis': 75, 'environments': 15}
+SECONDS_OTHER = 5
 CELLS = {'train', 'ablation', 'baseline', 'lm_baseline', 'language_model'}
 CHECK = '\nimport sys\nfrom ace import checked, config\ntry:\n    config.load(sys.argv[1])\n    config.jobs()\nexcept checked.ConfigError as error:\n    sys.exit(str(error))\n'
 DVC_CONFIG = '[core]\n    no_scm = True\n    analytics = false\n    check_update = false\n'

@@ -2,6 +2,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from ace.report import stats
 from ace.report.labels import label
 from ace.report.runs import EPISODE_METRICS, ReportError, read, titled
@@ -129,7 +130,7 @@ def _draw_curves(params, data, y_label):
         _draw_references(panel, here[here['kind'] == 'test'], look)
         shown = f"n = {', '.join(map(str, seeds))} seeds, band: lowest to highest seed"
         panel.set_title(f'{titled(params, env)} ({params.scale})\n{shown}', fontsize='medium')
-        panel.set_xlabel('Decisions in training')
+        panel.set_xlabel('Decisions in training' + _scaled(panel, here))
     for panel in grid[:, 0]:
         panel.set_ylabel(y_label)
     handles = {}
@@ -145,6 +146,16 @@ def _draw_curves(params, data, y_label):
     else:
         figure.legend(handles.values(), handles.keys(), loc='outside lower center', ncols=3 * columns, **look)
     return figure
+
+def _scaled(panel, here):
+    ends = here[here['kind'] == 'validation'].groupby('variant')['decisions'].max()
+    if ends.empty or ends.max() <= 2 * ends.min():
+        return ''
+    panel.set_xscale('log')
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter(StrMethodFormatter('{x:,.0f}'))
+    panel.xaxis.set_minor_locator(NullLocator())
+    return ' (log scale)'
 
 def _draw_references(panel, tests, look):
     if tests.empty:
