@@ -46,7 +46,7 @@ METHODS = (
     "place a greedy look-ahead over the whole catalogue, a random legal action, or the actions that were most often right in the "
     "corpus proposes what the simulator validates; all three have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA. "
     "LLM4Teach: SAC, pulled less and less to proposals of the model that nobody validated. Language model alone: it is asked, "
-    "and its proposals are simulated, at every decision of the test. SAC, 5,000 decisions: SAC trained for longer; Env. steps, "
+    "and its proposals are simulated, at every decision of the test. SAC, more decisions: SAC trained for longer; Env. steps, "
     "all, tells how it compares with ACE and its corpus."
 )
 NOTE = (
