@@ -22,7 +22,7 @@ def show(row):
 
 def quick(root):
     """The row of the last `make quick` that ran every stage, as the workspace noted it; none without."""
-    path = root / "quick/results/provenance/quick.json"
+    path = root / "quick/minutes.json"
     if not path.is_file():
         print("quick_min: not measured; `rm -rf quick && make quick` notes it, then `make bench` again")
         return

@@ -70,3 +70,14 @@ def test_every_claim_is_there_with_a_verdict():
     assert list(table["id"]) == [f"C{i}" for i in range(1, 15)]
     assert set(table["verdict"]) <= {"reproduced", "partly", "not reproduced", "not tested"}
     assert config.load(ROOT / "params.yaml").scale == table["scale"].iloc[0]
+
+
+def test_claims_and_paired_differences_tell_the_same(params):
+    """One number must not have two intervals, an above-0 here and a not-told-apart there."""
+    evidence = claims.read_written(RESULTS).set_index("id").loc["C2", "evidence"]
+    pairs = pd.read_csv(RESULTS / "tables" / "paired.csv").set_index(["env", "a", "b", "metric"])
+    own, _, longer = evidence.partition("ace against sac_5k: ")
+    for env in params.grid.environments:
+        for other, told in (("sac", own), ("sac_5k", longer)):
+            row = pairs.loc[(env, "ace", other, "survival")]
+            assert f"{env} {row['difference']:.3g} [{row['ci_low']:.3g}, {row['ci_high']:.3g}]" in told

@@ -241,9 +241,8 @@ def repro(folder, *arguments, targets=()):
 
 def note_minutes(folder, seconds, stages):
     """How long all stages took in one call, none of them up to date before: for benchmarks/run.py."""
-    path = folder / f"results/provenance/{folder.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"minutes": round(seconds / 60, 2), "stages": stages}) + "\n")
+    # Not below results/, on which stages depend: the next call would run them again.
+    (folder / "minutes.json").write_text(json.dumps({"minutes": round(seconds / 60, 2), "stages": stages}) + "\n")
 
 
 def announce(folder):

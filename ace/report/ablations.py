@@ -69,7 +69,7 @@ GROUPS = [
     Group(
         "More samples without a model",
         ["sac", "sac_5k", "sac_20k", "expert_sac", "expert_100k", "ace"],
-        ["train.decisions"],
+        ["train.decisions", "train.validate_every"],
         of_ace=False,
     ),
 ]
@@ -125,6 +125,7 @@ KEYS = {
     "shape.judge": "who moves it: g_LLM, or as many random moves of random decisions",
     "train.reward": "dense: of every step; sparse: of a blackout alone",
     "train.decisions": "decisions in training",
+    "train.validate_every": "decisions between two validations, of which the best checkpoint is kept",
 }
 
 

@@ -31,7 +31,8 @@ COLUMNS += ["criterion", "verdict", "evidence"]
 NUMBERS = ["measured", "ci_low", "ci_high"]
 LITERAL = "ace_literal"
 WITHOUT_CLONING = ("sac", "ace_no_actor")  # hold nothing to clone: LITERAL differs from them by its mechanisms alone
-# ACE against plain SAC with about its environment steps, and with several times as many; both trained for longer
+# ACE against plain SAC trained for longer, with fewer or as many environment steps as ACE takes in all, and with many more; both
+# trained for longer
 LONGER = (("ace", "sac_5k"), ("ace", "sac_20k"), ("ace_long", "ace_long_sac"))
 PLACES = ["unit", "notebook", "stage"]  # of each claim; not in claims.csv
 

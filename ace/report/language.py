@@ -50,7 +50,8 @@ NOTE = (
     "shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not "
     "beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same, measured again, with other "
     "settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate "
-    "before. alone_minus_do_nothing: points of survival, paired over test "
+    "before, which where an opponent attacks is of other held-out states than model_before_lora. "
+    "alone_minus_do_nothing: points of survival, paired over test "
     "episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of "
     "critic_sign over episodes."
 )
@@ -155,18 +156,15 @@ def shift(params, table):
     return markdown(["Grid", "What", "Value [95 %]", "n"], rows)
 
 
-def settings_tried(params, results, table):
-    """The gain of LoRA rounds with each setting that was tried, as Markdown: that of a run first, and what the rounds used."""
-    spent = {env: pd.read_csv(Path(results) / "lora" / f"{env}.csv").set_index("setting") for env in params.grid.environments}
+def settings_tried(params, table):
+    """The gain of LoRA rounds with each setting that was tried, as Markdown: that of a run first."""
+    grids = params.grid.environments
     rows = []
     for name in (AS_RUN, *params.lora):
         changes = ", ".join(f"{key} {value:g}" for key, value in params.lora.get(name, {}).items()) or "as in a run"
-        found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in spent]
-        gains = [with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found]
-        refinements = ", ".join(str(spent[env]["refinements"][name]) for env in spent)
-        calls = ", ".join(f"{spent[env]['llm_calls'][name]:,}" for env in spent)
-        rows.append([changes, *gains, refinements, calls])
-    return markdown(["Changed", *(f"{named(params, env)} [95 %]" for env in spent), "Refinements", "LLM calls"], rows)
+        found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in grids]
+        rows.append([changes, *(with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found)])
+    return markdown(["Changed", *(f"{named(params, env)} [95 %]" for env in grids)], rows)
 
 
 def answers(params, table):

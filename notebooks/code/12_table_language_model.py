@@ -21,7 +21,7 @@ display(Markdown(language.signs(params, table)))
 display(Markdown(language.shift(params, table)))
 
 # %%
-display(Markdown(language.settings_tried(params, results, table)))
+display(Markdown(language.settings_tried(params, table)))
 
 # %%
 display(Markdown(language.answers(params, table)))

@@ -146,9 +146,7 @@ def repro(folder, *arguments, targets=()):
     return process.returncode
 
 def note_minutes(folder, seconds, stages):
-    path = folder / f'results/provenance/{folder.name}.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({'minutes': round(seconds / 60, 2), 'stages': stages}) + '\n')
+    (folder / 'minutes.json').write_text(json.dumps({'minutes': round(seconds / 60, 2), 'stages': stages}) + '\n')
 
 def announce(folder):
     params = yaml.safe_load((folder / 'params.yaml').read_text())

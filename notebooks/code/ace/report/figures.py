@@ -71,6 +71,8 @@ def ends_told(params, data, metric='survival', ours='ace', other='sac'):
         parts = [f'{label(name)} goes {_way(curves[name])}' for name in (ours, other) if name in curves]
         if len(parts) == 2:
             parts.append(f'at the end {label(ours)} is {_compared(last[ours], last[other], label(other))}')
+        shortest = min((row['decisions'] for row in last.values()))
+        last = {variant: row for variant, row in last.items() if row['decisions'] <= 2 * shortest}
         best = max(last, key=lambda variant: last[variant]['value'])
         parts.append(f"the highest mean at the end is {label(best)}'s, {_with_seeds(last[best])}")
         if len(last) > 2:

@@ -11,7 +11,7 @@ PROPOSERS = {'model': 'Language model', 'frequency': 'Lookup table', 'random': '
 JUDGES = {'model': 'Language model', 'majority': 'More frequent sign'}
 SHIFT = {('model_before_lora', 'one_proposal'): 'One proposal, before the LoRA rounds', ('model_after_lora', 'one_proposal'): 'One proposal, after the LoRA rounds', ('model_after_lora', 'lora_gain'): 'Gain by the LoRA rounds', ('model', 'alone_minus_do_nothing'): 'Alone, points of survival above reconnecting lines'}
 GAINS = [(('model_after_lora', 'lora_gain'), 'LoRA under a shift', 3, ''), (('model', 'alone_minus_do_nothing'), 'alone against reconnecting lines', 1, ' points of survival')]
-NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; _unmasked: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; _unmasked: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; _index: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; lora_gain_<setting>: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 
 def rates(params, results):
     tables = []
@@ -86,17 +86,14 @@ def shift(params, table):
                 rows.append([named(params, grid), what, value, f"{n} {('episodes' if points else 'states')}"])
     return markdown(['Grid', 'What', 'Value [95 %]', 'n'], rows)
 
-def settings_tried(params, results, table):
-    spent = {env: pd.read_csv(Path(results) / 'lora' / f'{env}.csv').set_index('setting') for env in params.grid.environments}
+def settings_tried(params, table):
+    grids = params.grid.environments
     rows = []
     for name in (AS_RUN, *params.lora):
         changes = ', '.join((f'{key} {value:g}' for key, value in params.lora.get(name, {}).items())) or 'as in a run'
-        found = [_row(table, env, 'model_after_lora', f'lora_gain_{name}') for env in spent]
-        gains = [with_interval(row.value, row.ci_low, row.ci_high, 3, '+') for row in found]
-        refinements = ', '.join((str(spent[env]['refinements'][name]) for env in spent))
-        calls = ', '.join((f"{spent[env]['llm_calls'][name]:,}" for env in spent))
-        rows.append([changes, *gains, refinements, calls])
-    return markdown(['Changed', *(f'{named(params, env)} [95 %]' for env in spent), 'Refinements', 'LLM calls'], rows)
+        found = [_row(table, env, 'model_after_lora', f'lora_gain_{name}') for env in grids]
+        rows.append([changes, *(with_interval(row.value, row.ci_low, row.ci_high, 3, '+') for row in found)])
+    return markdown(['Changed', *(f'{named(params, env)} [95 %]' for env in grids)], rows)
 
 def answers(params, table):
     lines = []
