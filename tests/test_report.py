@@ -801,3 +801,18 @@ def test_notebooks_are_clean_sources(name):
     assert [cell.id for cell in code if "parameters" in cell.metadata.get("tags", [])] == ["parameters"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert all("  # " in line for line in code[0].source.splitlines())  # each parameter is explained
+
+
+def test_methods_of_another_makers_processor_are_named_below_the_main_table(params, results):
+    def run_on(variant, cpu):
+        for path in (results / "provenance").glob(f"*/{variant}/*.json"):
+            path.write_text(json.dumps({**json.loads(path.read_text()), "cpu": cpu}))
+
+    for variant, cpu in (("ace", "Intel(R) Xeon(R)"), ("sac", "Intel Core"), ("ace_no_actor", "AMD EPYC")):
+        run_on(variant, cpu)
+    main = results / "tables/main.md"
+    tables.write_main(params, results)
+    assert "another maker than ACE, at least in part: ACE without f_LLM; seconds" in main.read_text()
+    run_on("ace_no_actor", "Intel(R) Xeon(R) Processor")
+    tables.write_main(params, results)
+    assert "another maker" not in main.read_text()

@@ -24,6 +24,10 @@ CURVES = {
 }
 
 
+MUCH_LONGER = 2
+"""A method trained for more than so many times the decisions of another can't be compared with it at the end."""
+
+
 def learning_data(runs, metric="survival"):
     """What the learning curves show, as a long table.
 
@@ -111,7 +115,7 @@ def ends_told(params, data, metric="survival", ours="ace", other="sac"):
             parts.append(f"at the end {label(ours)} is {_compared(last[ours], last[other], label(other))}")
         # Beside those that were trained for several times as long, an end says nothing.
         shortest = min(row["decisions"] for row in last.values())
-        last = {variant: row for variant, row in last.items() if row["decisions"] <= 2 * shortest}
+        last = {variant: row for variant, row in last.items() if row["decisions"] <= MUCH_LONGER * shortest}
         best = max(last, key=lambda variant: last[variant]["value"])
         parts.append(f"the highest mean at the end is {label(best)}'s, {_with_seeds(last[best])}")
         if len(last) > 2:
@@ -204,9 +208,9 @@ def _draw_curves(params, data, y_label):
 
 
 def _scaled(panel, here):
-    """A log scale where some methods are trained more than twice as long as others, and what to say of it."""
+    """A log scale where some methods are trained much longer than others, and what to say of it."""
     ends = here[here["kind"] == "validation"].groupby("variant")["decisions"].max()
-    if ends.empty or ends.max() <= 2 * ends.min():
+    if ends.empty or ends.max() <= MUCH_LONGER * ends.min():
         return ""
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

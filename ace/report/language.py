@@ -194,9 +194,8 @@ def _settings_told(table, grid):
     if not len(others):
         return ""
     above, below = int((others["ci_low"] > 0).sum()), int((others["ci_high"] < 0).sum())
-    return f"LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, means from " + (
-        f"{others['value'].min():+.3f} to {others['value'].max():+.3f}"
-    )
+    means = f"means from {others['value'].min():+.3f} to {others['value'].max():+.3f}"
+    return f"LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, {means}"
 
 
 def _beside(table, grid, metric, name, others):

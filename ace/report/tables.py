@@ -47,8 +47,7 @@ METHODS = (
     "corpus proposes what the simulator validates; all three have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA. "
     "LLM4Teach: SAC, pulled less and less to proposals of the model that nobody validated. Language model alone: it is asked, "
     "and its proposals are simulated, at every decision of the test. SAC, five thousand decisions: trained for "
-    "longer than all others, validated every thousand decisions, and on a processor of another maker than SAC and ACE, which "
-    "seconds and the luck of training depend on (README, last known issue)."
+    "longer than all others, and validated every thousand decisions."
 )
 NOTE = (
     f"{PROTOCOL}{CALLS}; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands "
@@ -119,9 +118,23 @@ def write_main(params, results, variants=None):
                 + [thousands(cells["survival"][what]) for what in ("simulator_calls", "dc_calls", "llm_calls")]
                 + [thousands(cells["llm_calls_test"]["mean"]), thousands(cells["survival"]["train_s"])]
             )
-    write_table(results, "main", table, head, rows, f"Main comparison, scale {params.scale}", NOTE)
+    write_table(results, "main", table, head, rows, f"Main comparison, scale {params.scale}", NOTE + _elsewhere(runs))
     write_csv(pairs, Path(results) / "tables" / "paired.csv")
     return table, pairs
+
+
+def _elsewhere(runs, ours="ace"):
+    """Which trained methods ran on a processor of another maker than ours, as a sentence; "" of none."""
+    makers = {
+        variant: {run.provenance.get("cpu", "").partition(" ")[0].partition("(")[0] for env in runs.environments
+                  for run in runs.of(env, variant) if run.provenance and run.training is not None}
+        for variant in runs.variants
+    }  # fmt: skip
+    others = [label(variant) for variant, found in makers.items() if found - {""} - makers.get(ours, found)]
+    if not others:
+        return ""
+    told = "seconds and the luck of training depend on it (README, last known issue)"
+    return f"\n\nRun on a processor of another maker than {label(ours)}, at least in part: {', '.join(others)}; {told}."
 
 
 def write_roles(params, results, variants=None):

@@ -10,6 +10,7 @@ from ace.report.style import lines, save, theme
 from ace.report.tables import main_methods
 from ace.report.typeset import write_csv
 CURVES = {'survival': ('Survival, % of the horizon', 100.0, 'survival'), 'reward_mean': ('Reward a step (validation)', 1.0, None), 'entropy': ('Policy entropy, nats', 1.0, None), 'q_std': ('Standard deviation of Q', 1.0, None), 'refined': ('Refined samples so far', 1.0, None)}
+MUCH_LONGER = 2
 
 def learning_data(runs, metric='survival'):
     _, factor, test_metric = CURVES[metric]
@@ -72,7 +73,7 @@ def ends_told(params, data, metric='survival', ours='ace', other='sac'):
         if len(parts) == 2:
             parts.append(f'at the end {label(ours)} is {_compared(last[ours], last[other], label(other))}')
         shortest = min((row['decisions'] for row in last.values()))
-        last = {variant: row for variant, row in last.items() if row['decisions'] <= 2 * shortest}
+        last = {variant: row for variant, row in last.items() if row['decisions'] <= MUCH_LONGER * shortest}
         best = max(last, key=lambda variant: last[variant]['value'])
         parts.append(f"the highest mean at the end is {label(best)}'s, {_with_seeds(last[best])}")
         if len(last) > 2:
@@ -151,7 +152,7 @@ def _draw_curves(params, data, y_label):
 
 def _scaled(panel, here):
     ends = here[here['kind'] == 'validation'].groupby('variant')['decisions'].max()
-    if ends.empty or ends.max() <= 2 * ends.min():
+    if ends.empty or ends.max() <= MUCH_LONGER * ends.min():
         return ''
     panel.set_xscale('log')
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -18,7 +18,7 @@ PAIR = ['difference', 'ci_low', 'ci_high']
 PROTOCOL = "± is the standard deviation of the seeds' means (paper protocol; none for one seed). IQM: interquartile mean over seeds x episodes with a 95 % bootstrap interval that resamples seeds and episodes. Reward is summed over an episode, which differs in length by grid. "
 CALLS = "Calls are all that one run used: training, validation, language-model corpus and test. Simulator calls are AC power flows besides the environment's own steps"
 INTERVALS = "Intervals hold for these source days (see results/scenarios/; *same day*: one is packaged, and it is the training's too), and with few seeds they are too narrow: in a simulated null (benchmarks/intervals.py) with as much variance between seeds as between episodes, 17 % of the intervals of a paired difference left out 0 with 3 seeds and 11 % with 5, instead of 5 %."
-METHODS = "Methods. Greedy look-ahead simulates at every decision; DC look-ahead in the set takes, of the language model's own set of actions, the one that a linear flow rates best, and learns nothing. SAC + expert, random, frequency refinement: in f_LLM's place a greedy look-ahead over the whole catalogue, a random legal action, or the actions that were most often right in the corpus proposes what the simulator validates; all three have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA. LLM4Teach: SAC, pulled less and less to proposals of the model that nobody validated. Language model alone: it is asked, and its proposals are simulated, at every decision of the test. SAC, five thousand decisions: trained for longer than all others, validated every thousand decisions, and on a processor of another maker than SAC and ACE, which seconds and the luck of training depend on (README, last known issue)."
+METHODS = "Methods. Greedy look-ahead simulates at every decision; DC look-ahead in the set takes, of the language model's own set of actions, the one that a linear flow rates best, and learns nothing. SAC + expert, random, frequency refinement: in f_LLM's place a greedy look-ahead over the whole catalogue, a random legal action, or the actions that were most often right in the corpus proposes what the simulator validates; all three have ACE's loss, bad cases and rounds, but neither g_LLM nor LoRA. LLM4Teach: SAC, pulled less and less to proposals of the model that nobody validated. Language model alone: it is asked, and its proposals are simulated, at every decision of the test. SAC, five thousand decisions: trained for longer than all others, and validated every thousand decisions."
 NOTE = f"{PROTOCOL}{CALLS}; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands of them. Env. steps, all: of training, validation and corpus. Seconds are of one run, measured once on a shared machine, without the corpus and the language model's own training. {INTERVALS}\n\n{METHODS}"
 ROLES_NOTE = f'{PROTOCOL}{CALLS}. What is deployed is the checkpoint of the best validation: the last two columns have at which decision it was saved, on average, and in how many seeds g_LLM had adjusted a reward before it. In the other seeds g_LLM had no effect on what was tested. minus ACE: paired difference on identical episodes. {INTERVALS}'
 
@@ -62,9 +62,17 @@ def write_main(params, results, variants=None):
         for variant in runs.variants:
             cells = by_metric(table, env, variant)
             rows.append([named(params, env), label(variant), *mean_and_iqm(cells['survival'], 1), *mean_and_iqm(cells['reward'], 1)] + [f"{cells['survival'].n_seeds} x {cells['survival'].n_episodes}"] + [thousands(cells['env_steps_to_train']['mean'])] + [thousands(cells['topology_actions']['mean'])] + [thousands(cells['survival'][what]) for what in ('simulator_calls', 'dc_calls', 'llm_calls')] + [thousands(cells['llm_calls_test']['mean']), thousands(cells['survival']['train_s'])])
-    write_table(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}', NOTE)
+    write_table(results, 'main', table, head, rows, f'Main comparison, scale {params.scale}', NOTE + _elsewhere(runs))
     write_csv(pairs, Path(results) / 'tables' / 'paired.csv')
     return (table, pairs)
+
+def _elsewhere(runs, ours='ace'):
+    makers = {variant: {run.provenance.get('cpu', '').partition(' ')[0].partition('(')[0] for env in runs.environments for run in runs.of(env, variant) if run.provenance and run.training is not None} for variant in runs.variants}
+    others = [label(variant) for variant, found in makers.items() if found - {''} - makers.get(ours, found)]
+    if not others:
+        return ''
+    told = 'seconds and the luck of training depend on it (README, last known issue)'
+    return f"\n\nRun on a processor of another maker than {label(ours)}, at least in part: {', '.join(others)}; {told}."
 
 def write_roles(params, results, variants=None):
     runs = read(params, results, variants or [variant for variant in ROLES if variant in declared(params)])
