@@ -26,7 +26,7 @@ def make(params, tmp_path):
         levels = levels or {}
         changed = {"environments": [ENV], "variants": list(main), "baselines": [], "lm_baselines": []}
         changed["ablations"] = params.grid.ablations.model_copy(
-            update={"environment": ENV, "seeds": list(seeds), "variants": list(levels)}
+            update={"environment": ENV, "seeds": list(seeds), "variants": list(levels), "other_model": []}
         )
         made = params.model_copy(update={"seeds": [0, 1, 2], "grid": params.grid.model_copy(update=changed)})
         results = tmp_path / "results"

@@ -44,6 +44,9 @@ def altered(tmp_path, change):
             ["days", "[1]", "one split"],
         ),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
+        (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
+        (lambda p: p["language_models"].clear(), ["grid.ablations.other_model", "'ace_lean' has no entry"]),
+        (lambda p: p["variants"]["ace_lean"].clear(), ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"]),
         (lambda p: p["lora"]["lr_1e-2"].update(learning_rate=1.0), ["lora.lr_1e-2.learning_rate", "no such parameter"]),
     ],
 )

@@ -1,6 +1,7 @@
 """g_LLM: key decisions, adjustments, its control, and its signs against the simulator; LoRA rounds that are rolled back."""
 
 import re
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -199,7 +200,7 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
             variants=["ace"],
             baselines=[],
             lm_baselines=[],
-            ablations=SimpleNamespace(variants=[]),
+            ablations=SimpleNamespace(all=[]),
         ),
         lora={"fast": {"lr": 0.01}},
     )
@@ -214,6 +215,8 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         pd.DataFrame([[env, "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS).to_csv(
             folder / "rates.csv", index=False
         )
+        (tmp_path / "proposers").mkdir(exist_ok=True)
+        shutil.copy(folder / "rates.csv", tmp_path / "proposers" / f"{env}_rates.csv")
     language.write_language_model(params, tmp_path)
     assert (tmp_path / "tables" / "language_model.csv").read_text().splitlines() == [
         "grid,proposer,metric,value,ci_low,ci_high,n_states", "a,model,one_proposal,0.5,0.4,0.6,30",
@@ -226,8 +229,15 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         in (tmp_path / "tables/language_model.md").read_text()
     )
     assert "| a | model |" in (tmp_path / "tables/language_model.md").read_text()
+    again = pd.DataFrame([["b", "model", "one_proposal", 0.7, 0.6, 0.8, 300]], columns=language.COLUMNS)
+    again.to_csv(tmp_path / "proposers" / "b_rates.csv", index=False)
+    written = language.write_language_model(params, tmp_path)
+    assert written[["grid", "value", "n_states"]].to_numpy().tolist()[:2] == [["a", 0.5, 30], ["b", 0.7, 300]], "measured again"
     tried.iloc[:1].to_csv(tmp_path / "lora" / "b.csv", index=False)
     with pytest.raises(ReportError, match="dvc repro lora@b"):
+        language.write_language_model(params, tmp_path)
+    (tmp_path / "proposers" / "b_rates.csv").unlink()
+    with pytest.raises(ReportError, match="proposers@b"):
         language.write_language_model(params, tmp_path)
     (tmp_path / "language_model" / "b" / "rates.csv").unlink()
     with pytest.raises(ReportError, match="language_model@b"):

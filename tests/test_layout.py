@@ -25,7 +25,7 @@ ORDER = (
     {"experiment", "deploy", "outages", "official", "lora", "judged"},
     {"preflight"},
     {"report"},
-    {"diagnosis"},
+    {"diagnosis", "proposers"},
     {"pipeline"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

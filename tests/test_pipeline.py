@@ -554,6 +554,7 @@ NOT_OF_THIS_KIND = {
     "baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl", "ace.llm"},
     "train": {"ace.baselines"},
     "ablation": {"ace.baselines"},
+    "other_model": {"ace.baselines"},
     "lm_baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl"},
 }
 

@@ -29,13 +29,17 @@ LEVELS = {
 EPISODE_EASE = np.linspace(-0.08, 0.08, EPISODES)
 
 
+class Ablations(SimpleNamespace):
+    all = property(lambda self: [*self.variants, *self.other_model])
+
+
 def small_grid():
     grid = SimpleNamespace(
         environments=ENVS,
         baselines=["do_nothing", "reconnect", "greedy"],
         lm_baselines=[],
         variants=["sac", "ace", "ace_no_actor", "ace_no_critic"],
-        ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
+        ablations=Ablations(environment=ENVS[0], seeds=[0, 1], variants=[], other_model=[]),
     )
     days = {env: SimpleNamespace(days=SimpleNamespace(train=[0], test=[1])) for env in ENVS}
     return SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, days=days, environment=days.get)

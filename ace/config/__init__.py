@@ -92,6 +92,12 @@ class Ablations(Model):
     environment: str
     seeds: Annotated[list[Count], Field(min_length=1)]
     variants: list[str]
+    other_model: list[str]
+    """More of them, each with a language model that is made for it: its corpus or shape is another."""
+
+    @property
+    def all(self):
+        return [*self.variants, *self.other_model]
 
 
 class Grid(Model):
@@ -142,6 +148,8 @@ class Params(Model):
     scenarios: Scenarios
     base: Settings
     language_model: LanguageModel
+    language_models: dict[str, dict[str, Any]]
+    """Of variants under `grid.ablations.other_model`: name -> differences to `language_model`."""
     lora: dict[str, dict[str, Any]]
     """Settings that LoRA rounds are tried with in a shifted world, beside a run's: name -> differences to `base.finetune`.
 
@@ -163,6 +171,15 @@ class Params(Model):
             raise ConfigError(f"variant {variant!r} is not in params.yaml{meant(variant, self.variants)}")
         merged = _merge(self.base.model_dump(), self.variants[variant])
         return validated(Settings, merged, f"variants.{variant}", source)
+
+    def with_model(self, variant, source="params.yaml"):
+        """These parameters with the language model of a variant; as they are where it has none of its own."""
+        if variant not in self.language_models:
+            return self
+        merged = {**self.language_model.model_dump(), **self.language_models[variant]}
+        return self.model_copy(
+            update={"language_model": validated(LanguageModel, merged, f"language_models.{variant}", source)}
+        )
 
     def lora_settings(self, name, source="params.yaml"):
         """config.settings.Finetune of one of `lora`, or of a run by any other name. source: the file's name, for messages."""
@@ -201,8 +218,16 @@ def load(path=None):
         params.settings(name, source)
     for name in params.lora:
         params.lora_settings(name, source)
+    for name in params.language_models:
+        params.with_model(name, source)
+    for name in params.grid.ablations.other_model:
+        if name not in params.language_models:
+            raise ConfigError(f"{source}: grid.ablations.other_model: {name!r} has no entry under language_models")
+        own = f"results/language_models/{name}/{{env}}"
+        if params.settings(name, source).llm.path != own:
+            raise ConfigError(f"{source}: variants.{name}.llm.path: its own model is at {own}")
     lists = {place: getattr(params.grid, place) for place in ("variants", "baselines", "lm_baselines")}
-    for place, names in [*lists.items(), ("variants", params.grid.ablations.variants)]:
+    for place, names in [*lists.items(), ("variants", params.grid.ablations.all)]:
         for name in names:
             home = params.settings(name, source).home
             if home != place:

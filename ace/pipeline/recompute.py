@@ -24,8 +24,9 @@ from ace.pipeline.kernel import PYTHON
 from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
 
 FOLDER = "verify"
-TRAINED = {"train", "ablation"}  # stages, by the name ahead of `@`, of which one seed is drawn
-LONG = {"language_model", "diagnosis", "outages", "official_score", "lora"}  # they train or play for minutes: only by name
+TRAINED = {"train", "ablation", "other_model"}  # stages, by the name ahead of `@`, of which one seed is drawn
+LONG = {"language_model", "language_models", "diagnosis", "outages", "official_score", "lora", "proposers"}
+"""They train or play for minutes: only by name."""
 CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate
 ALL_SEEDS = "-p seeds []"  # in the command of a stage that makes runs: those of params.yaml

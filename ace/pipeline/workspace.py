@@ -41,11 +41,12 @@ SECONDS = {
     "outages": 30,
     "official_score": 30,
     "lora": 25,
+    "proposers": 40,
     "diagnosis": 75,
     "environments": 15,
 }
 SECONDS_OTHER = 5  # tables and figures
-CELLS = {"train", "ablation", "baseline", "lm_baseline", "language_model"}  # stages that ace.preflight estimates itself
+CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}  # stages that ace.preflight estimates itself
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """

@@ -76,8 +76,9 @@ def cells(params):
             for variant in variants:
                 add(f"{kind}@{environment}-{variant}", environment, variant, params.seeds if kind == "train" else [0])
     ablations = grid.ablations
-    for variant in ablations.variants:
-        add(f"ablation@{variant}", ablations.environment, variant, ablations.seeds)
+    for stage, variants in (("ablation", ablations.variants), ("other_model", ablations.other_model)):
+        for variant in variants:
+            add(f"{stage}@{variant}", ablations.environment, variant, ablations.seeds)
     few = min(params.diagnosis.decisions, params.settings("ace").train.decisions // 2)
     for environment in grid.environments:
         add(f"diagnosis@{environment}", environment, "ace", range(SHARES * params.diagnosis.seeds), few)

@@ -65,6 +65,7 @@ GROUPS = [
     ),
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac", of_ace=False),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac", of_ace=False),
+    Group("A smaller corpus", ["ace", "expert_sac", "expert_100k", "ace_lean"], [], reference="ace_lean", of_ace=False),
     Group("The same settings once more", ["ace", "ace_again"], [], of_ace=False),
     Group(
         "More samples without a model",

@@ -1,7 +1,8 @@
 """The language model's table: what each proposer is good for, by grid, and what the model alone adds to doing nothing.
 
-The rates were measured by the stages language_model (results/language_model/<env>/rates.csv) and lora
-(results/lora/<env>.csv) and are only put together here. alone_minus_do_nothing is made from the run files of llm_only and
+The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), proposers
+(results/proposers/<env>_rates.csv: the same measure on more states) and lora (results/lora/<env>.csv) and are only put
+together here. alone_minus_do_nothing is made from the run files of llm_only and
 reconnect, where both are in the declared grid.
 """
 
@@ -38,7 +39,8 @@ GAINS = [
 NOTE = (
     "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
     "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
-    "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; "
+    "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, "
+    "and by the same with other draws where they hold too few; "
     "the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of "
     "wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the "
     "model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation "
@@ -58,17 +60,28 @@ NOTE = (
 
 
 def rates(params, results):
-    """All rates.csv of the declared environments, one below the other, or ReportError where one is missing."""
+    """All rates of the declared environments, one below the other, or ReportError where some are missing.
+
+    Where the stage proposers has measured a rate of rates.csv again, on as many states or more, its row stands in its place.
+    """
     tables = []
     for env in params.grid.environments:
-        path = Path(results) / "language_model" / env / "rates.csv"
-        if not path.is_file():
-            raise ReportError(f"no results/language_model/{env}/rates.csv: run `dvc repro language_model@{env}`")
-        table = pd.read_csv(path)
-        if list(table.columns) != COLUMNS:
-            raise ReportError(f"results/language_model/{env}/rates.csv is old: run `dvc repro language_model@{env}`")
-        tables.append(table)
+        table = _read(results, f"language_model/{env}/rates.csv", f"language_model@{env}")
+        again = _read(results, f"proposers/{env}_rates.csv", f"proposers@{env}")
+        keys = ["proposer", "metric"]
+        first = pd.concat([again, table]).drop_duplicates(keys).set_index(keys, drop=False)
+        tables.append(first.loc[pd.MultiIndex.from_frame(table[keys])])
     return pd.concat(tables, ignore_index=True)
+
+
+def _read(results, place, stage):
+    path = Path(results) / place
+    if not path.is_file():
+        raise ReportError(f"no results/{place}: run `dvc repro {stage}`")
+    table = pd.read_csv(path)
+    if list(table.columns) != COLUMNS:
+        raise ReportError(f"results/{place} is old: run `dvc repro {stage}`")
+    return table
 
 
 def tried(params, results):

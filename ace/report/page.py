@@ -67,6 +67,7 @@ ITEMS = (
         "under a shift of the grid; beside the language model stand a lookup table of frequent good actions and chance.",
         folded=True,
     ),
+    Item("tables/proposers", "Proposers alone, and the policies that learnt from them"),
     Item("tables/environments", "Environments and their action catalogues"),
     Item("tables/outages", "Trained policies with a line out"),
     Item("tables/open_questions", "Open questions"),
@@ -85,6 +86,12 @@ ITEMS = (
         "figures/main",
         "Main comparison, drawn",
         "Interquartile mean over seeds and test episodes with its 95 % interval.",
+    ),
+    Item(
+        "figures/proposers",
+        "What there is to learn, and what was learnt",
+        "Survival on validation scenarios. Orange: a proposer decides alone, with its tries simulated first where not said otherwise. "
+        "Blue, in the same row: the policy that learnt from it and acts without a simulator; in the first row plain SAC.",
     ),
     Item(
         "figures/diagnosis_*",

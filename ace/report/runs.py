@@ -138,7 +138,7 @@ def declared(params):
 
 def ablations(params):
     """Names of the methods that are run on the ablations' environment only."""
-    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
+    return [variant for variant in params.grid.ablations.all if variant not in params.grid.variants]
 
 
 def seeds_of(params, variant):

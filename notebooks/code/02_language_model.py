@@ -1,6 +1,7 @@
 # %% [parameters]
 environment = 'wcci2020'
 output = 'scratch'
+variant = ''
 
 # %%
 import json
@@ -14,8 +15,9 @@ from ace.llm import corpus, samples, training
 from ace.llm.text import TextMap
 from ace.report.style import theme
 warnings.filterwarnings('ignore', module='grid2op')
-params = load()
-folder = root() / output / 'language_model' / environment
+params = load().with_model(variant)
+place = f'language_models/{variant}' if variant else 'language_model'
+folder = root() / output / place / environment
 made = corpus.build(params, environment, progress=True)
 world = World(params.environment(environment), params.scenarios, params.base.operator)
 textmap = TextMap(world)

@@ -63,6 +63,11 @@ class Ablations(Model):
     environment: str
     seeds: Annotated[list[Count], Field(min_length=1)]
     variants: list[str]
+    other_model: list[str]
+
+    @property
+    def all(self):
+        return [*self.variants, *self.other_model]
 
 class Grid(Model):
     environments: Annotated[list[str], Field(min_length=1)]
@@ -93,6 +98,7 @@ class Params(Model):
     scenarios: Scenarios
     base: Settings
     language_model: LanguageModel
+    language_models: dict[str, dict[str, Any]]
     lora: dict[str, dict[str, Any]]
     outages: Outages
     official_score: OfficialScore
@@ -109,6 +115,12 @@ class Params(Model):
             raise ConfigError(f'variant {variant!r} is not in params.yaml{meant(variant, self.variants)}')
         merged = _merge(self.base.model_dump(), self.variants[variant])
         return validated(Settings, merged, f'variants.{variant}', source)
+
+    def with_model(self, variant, source='params.yaml'):
+        if variant not in self.language_models:
+            return self
+        merged = {**self.language_model.model_dump(), **self.language_models[variant]}
+        return self.model_copy(update={'language_model': validated(LanguageModel, merged, f'language_models.{variant}', source)})
 
     def lora_settings(self, name, source='params.yaml'):
         changes = self.lora.get(name, {})
@@ -142,8 +154,16 @@ def load(path=None):
         params.settings(name, source)
     for name in params.lora:
         params.lora_settings(name, source)
+    for name in params.language_models:
+        params.with_model(name, source)
+    for name in params.grid.ablations.other_model:
+        if name not in params.language_models:
+            raise ConfigError(f'{source}: grid.ablations.other_model: {name!r} has no entry under language_models')
+        own = f'results/language_models/{name}/{{env}}'
+        if params.settings(name, source).llm.path != own:
+            raise ConfigError(f'{source}: variants.{name}.llm.path: its own model is at {own}')
     lists = {place: getattr(params.grid, place) for place in ('variants', 'baselines', 'lm_baselines')}
-    for place, names in [*lists.items(), ('variants', params.grid.ablations.variants)]:
+    for place, names in [*lists.items(), ('variants', params.grid.ablations.all)]:
         for name in names:
             home = params.settings(name, source).home
             if home != place:

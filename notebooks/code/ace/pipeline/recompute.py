@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
 FOLDER = 'verify'
-TRAINED = {'train', 'ablation'}
-LONG = {'language_model', 'diagnosis', 'outages', 'official_score', 'lora'}
+TRAINED = {'train', 'ablation', 'other_model'}
+LONG = {'language_model', 'language_models', 'diagnosis', 'outages', 'official_score', 'lora', 'proposers'}
 CHEAP_S = 60.0
 CHEAP_OTHER_S, LONG_S = (10.0, 400.0)
 ALL_SEEDS = '-p seeds []'

@@ -11,19 +11,26 @@ PROPOSERS = {'model': 'Language model', 'frequency': 'Lookup table', 'random': '
 JUDGES = {'model': 'Language model', 'majority': 'More frequent sign'}
 SHIFT = {('model_before_lora', 'one_proposal'): 'One proposal, before the LoRA rounds', ('model_after_lora', 'one_proposal'): 'One proposal, after the LoRA rounds', ('model_after_lora', 'lora_gain'): 'Gain by the LoRA rounds', ('model', 'alone_minus_do_nothing'): 'Alone, points of survival above reconnecting lines'}
 GAINS = [(('model_after_lora', 'lora_gain'), 'LoRA under a shift', 3, ''), (('model', 'alone_minus_do_nothing'), 'alone against reconnecting lines', 1, ' points of survival')]
-NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; `_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, and by the same with other draws where they hold too few; the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; `_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 
 def rates(params, results):
     tables = []
     for env in params.grid.environments:
-        path = Path(results) / 'language_model' / env / 'rates.csv'
-        if not path.is_file():
-            raise ReportError(f'no results/language_model/{env}/rates.csv: run `dvc repro language_model@{env}`')
-        table = pd.read_csv(path)
-        if list(table.columns) != COLUMNS:
-            raise ReportError(f'results/language_model/{env}/rates.csv is old: run `dvc repro language_model@{env}`')
-        tables.append(table)
+        table = _read(results, f'language_model/{env}/rates.csv', f'language_model@{env}')
+        again = _read(results, f'proposers/{env}_rates.csv', f'proposers@{env}')
+        keys = ['proposer', 'metric']
+        first = pd.concat([again, table]).drop_duplicates(keys).set_index(keys, drop=False)
+        tables.append(first.loc[pd.MultiIndex.from_frame(table[keys])])
     return pd.concat(tables, ignore_index=True)
+
+def _read(results, place, stage):
+    path = Path(results) / place
+    if not path.is_file():
+        raise ReportError(f'no results/{place}: run `dvc repro {stage}`')
+    table = pd.read_csv(path)
+    if list(table.columns) != COLUMNS:
+        raise ReportError(f'results/{place} is old: run `dvc repro {stage}`')
+    return table
 
 def tried(params, results):
     rows = []

@@ -76,7 +76,7 @@ def declared(params):
     return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
 
 def ablations(params):
-    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
+    return [variant for variant in params.grid.ablations.all if variant not in params.grid.variants]
 
 def seeds_of(params, variant):
     if variant in ablations(params):

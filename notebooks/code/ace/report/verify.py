@@ -187,7 +187,7 @@ def compare(committed, recomputed, path, here=None):
     if old.is_dir():
         noted, = provenance(committed, path) or [{}]
         return compare_run(path, old, new, elsewhere, noted.get('result_sha256', ''))
-    model = path.startswith(('results/language_model/', 'results/lora/'))
+    model = path.startswith(('results/language_model', 'results/lora/', 'results/proposers/'))
     if old.suffix not in VALUES or (model and elsewhere and (old.suffix != '.csv')):
         hashes = [digest(place.read_bytes()) for place in (old, new)]
         judged = model and (not elsewhere)

@@ -1,0 +1,228 @@
+"""Proposers: what there is to learn from each of them, and what a policy has learnt from it (our own measurement).
+
+    rates  how often one proposal, and five rounds, help in held-out states: `llm/rates.py`, on as many states as wanted
+    alone  survival of whole validation episodes where a proposer decides, with its validated rounds; beside it look-ahead
+           within sets of actions of several sizes, chosen as the language model's was, and over the whole catalogue, and
+           the trained policies, which learnt from a proposer and act without a simulator
+
+No test scenario is played, nothing is trained, and nothing is chosen by it.
+"""
+
+import copy
+import json
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ace import baselines, config, evaluate
+from ace.grid.environment import World
+from ace.grid.fastworld import training_world
+from ace.grid.scenarios import ScenarioSet
+from ace.grid.whatif import WhatIf
+from ace.llm import corpus, embedded
+from ace.llm.clients import LocalClient
+from ace.llm.controls import control
+from ace.llm.heldout import heldout_states
+from ace.llm.rates import rates
+from ace.llm.roles import BadCase, PolicyActor
+from ace.llm.team import read_card
+from ace.llm.text import TextMap
+from ace.replay import play_tasks, tasks_of, write_rows
+from ace.report.stats import estimate, paired_difference
+from ace.rl.policy import load_policy
+
+COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
+COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
+COLUMNS += ["simulator_calls_before", "simulator_calls", "dc_calls", "llm_calls"]
+CONTROLS = ["random", "frequency"]
+TAUGHT_BY = {"sac": "nobody", "random_refine": "random", "frequency_refine": "frequency", "ace": "model", "expert_sac": "expert"}
+"""Variants whose policies are played, those of them that are declared, and whose proposals they learnt from."""
+SETS = (1 / 3, 1, 2, 4)
+"""Sizes of sets of actions, in units of the language model's."""
+PASSES = 5
+"""Times that the validation scenarios are gone through for held-out states, each time with other draws, at the most."""
+
+
+def measure(environment, output="results"):
+    """Both measurements; writes <output>/proposers/<environment>.csv and <environment>_rates.csv, returns them as tables.
+
+    The first, with COLUMNS, a row for each proposer alone and (learnt: its variant) for each policy: survival in percent of
+    the horizon and its differences to plain SAC's and to that of the proposer it learnt from, paired by episode, with 95 %
+    bootstrap intervals over seeds and episodes; simulator_calls_before: power flows of the corpus, of the choice of the set, or of training; the other calls are
+    those of all episodes (mean of the seeds). The second as `llm.rates.rates` gives it. Raises ConfigError without the language
+    model, FileNotFoundError without a trained policy.
+    """
+    params = config.load()
+    params.environment(environment)
+    card = _card(environment)
+    learnt = tasks_of(params, environment, [], [v for v in TAUGHT_BY if v in params.grid.variants])
+    found = measure_rates(environment)
+    sets = choose_sets(params, environment, card)
+    tasks = [(environment, name, None) for name in ("nobody", *CONTROLS, "model_unvalidated", "model")]
+    tasks += [(environment, f"set_{len(actions)}", actions) for actions, _ in sets]
+    tasks += [(environment, "expert", None)] + [(environment, variant, path) for variant, _, path in learnt]
+    played = play_tasks(_play, tasks, f"{environment}, proposers")
+    before = {f"set_{len(actions)}": calls for actions, calls in sets}
+    before |= dict.fromkeys(("frequency", "model_unvalidated", "model"), card["budget"]["simulator_calls"])
+    table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
+    write_rows(found, output, "proposers", f"{environment}_rates")
+    write_rows(table, output, "proposers", environment)
+    return table, found
+
+
+def measure_rates(environment):
+    """The rates of the embedded model, of chance and of the lookup table on `language_model.heldout_states` states.
+
+    The states of the model's own measurement first; where those are fewer, others of the same scenarios, met with other draws.
+    """
+    params, world, _, textmap, card, model, tokenizer = _bench(environment)
+    settings, run, whatif = params.language_model, params.base, WhatIf(world)
+    states, wanted = [], settings.heldout_states
+    for number in range(PASSES):
+        if len(states) < wanted:
+            states += heldout_states(
+                world, whatif, np.array(card["actions"]), settings.shortlist, run.refine.margin, wanted - len(states),
+                settings.seed + number,
+            )[0]  # fmt: skip
+    client, unmasked = (
+        LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f"embedded-{environment}")
+        for changes in ({}, {"masked": False})
+    )
+    ranking = card["ranking"]
+    return rates(environment, whatif, textmap, client, states, run.refine, ranking, settings.seed, unmasked)[0]
+
+
+def choose_sets(params, environment, card):
+    """[(action ids, power flows that choosing took)] for SETS; the language model's own is that of its card."""
+    sets = []
+    for share in SETS:
+        n = max(round(share * params.language_model.actions), 2)
+        if share == 1:
+            sets.append((np.array(card["actions"]), card["budget"]["simulator_calls"]))
+            continue
+        # A corpus that ends as soon as its set is chosen: eight episodes are labelled all the same.
+        settings = params.language_model.model_copy(update={"actions": n, "states": 1})
+        made = corpus.build(params.model_copy(update={"language_model": settings}), environment)
+        sets.append((made.actions, made.budget["simulator_calls"]))
+    return sets
+
+
+# --- alone ------------------------------------------------------------------------------------------------------------
+
+
+class Alone(baselines.DoNothing):
+    """Plays what a proposer's validated rounds end with, if it gains more than the margin; else nothing."""
+
+    def __init__(self, actor, whatif, validated=True):
+        """actor: roles.PolicyActor or controls.ControlActor; validated: else its first proposal is played as it is."""
+        self.actor, self.whatif, self.validated, self.asked = actor, whatif, validated, 0
+
+    @property
+    def simulator_calls(self):
+        return self.whatif.ac_calls
+
+    @property
+    def dc_calls(self):
+        return self.whatif.dc_calls
+
+    @property
+    def llm_calls(self):
+        return self.actor.recorder.calls if self.actor.recorder else 0
+
+    def act(self, state, x, legal):
+        self.asked += 1
+        if not self.validated:
+            return self.actor.propose([state], self.asked)[0] or 0
+        (found,) = self.actor.refine([BadCase(self.asked, state, 0, 0.0)], self.asked)
+        return found.action if found is not None and found.improved else 0
+
+
+class SetLookAhead(baselines.DoNothing):
+    """The legal action of a set with the lowest forecast rho_max, by AC power flow."""
+
+    def __init__(self, whatif, actions):
+        self.whatif, self.actions = whatif, np.asarray(actions)
+
+    @property
+    def simulator_calls(self):
+        return self.whatif.ac_calls
+
+    def act(self, state, x, legal):
+        ids = self.actions[corpus.legal_of(self.whatif.catalogue, state, self.actions)]
+        return int(ids[corpus.best_of(self.whatif.ac(state, ids), np.ones(len(ids), bool))])
+
+
+def _card(environment):
+    settings = config.load().base.llm.model_copy(update={"path": "results/language_model/{env}"})
+    return read_card(settings, environment, config.root())
+
+
+@lru_cache(maxsize=1)
+def _bench(environment):
+    """What all tasks share, made once a process: (params, world, scenarios, textmap, card, model, tokenizer).
+
+    scenarios: of validation, as many as the test has; the first of them are those that a run validates on.
+    """
+    torch.set_num_threads(1)
+    params = config.load()
+    world = World(params.environment(environment), params.scenarios, params.base.operator)
+    more = params.scenarios.model_copy(update={"validation": max(params.scenarios.validation, params.scenarios.test)})
+    scenarios = ScenarioSet(world.source, world.spec, more, "validation")
+    folder = config.root() / "results" / "language_model" / environment
+    return params, world, scenarios, TextMap(world), _card(environment), *embedded.load(folder)
+
+
+def _play(environment, name, given):
+    """[EpisodeResult] of one player on the validation scenarios. given: a set's actions, a policy's path, or None."""
+    params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
+    whatif = WhatIf(world)
+    if name == "nobody":
+        agent = baselines.DoNothing()
+    elif name in CONTROLS:
+        shortlist = params.base.greedy.shortlist
+        agent = Alone(control(name, world, whatif, params.base.refine, shortlist, card["ranking"]), whatif)
+    elif name in ("model", "model_unvalidated"):
+        client = LocalClient(model, tokenizer, params.base.llm, f"embedded-{environment}")
+        agent = Alone(PolicyActor(client, textmap, whatif, params.base.refine), whatif, validated=name == "model")
+    elif name.startswith("set_"):
+        agent = SetLookAhead(whatif, given)
+    elif name == "expert":
+        agent = baselines.Greedy(whatif, params.base.greedy.shortlist)
+    else:
+        agent = evaluate.Policy(load_policy(config.root() / given, world.catalogue))
+    played = copy.copy(training_world(world))
+    played.sets = {**world.sets, "validation": scenarios}
+    return list(evaluate.play(played, agent, "validation", range(len(scenarios))))
+
+
+def _rows(params, environment, tasks, played, before):
+    """Rows with COLUMNS, the runs of a variant in one; before: power flows that a proposer's making took."""
+    results = {}
+    for (_, name, _), episodes in zip(tasks, played, strict=True):
+        results.setdefault(name, []).append(episodes)
+    survival = {name: np.array([[100 * e.survival for e in run] for run in runs]) for name, runs in results.items()}
+    for name, runs in results.items():
+        policy = name in TAUGHT_BY
+        proposer = TAUGHT_BY.get(name, name)
+        own = estimate([[survival[name]]], lambda means: means[..., 0])
+        lead, short = _minus(survival, name, "sac"), _minus(survival, name, proposer)
+        made = np.mean(list(_spent(params, environment, name))) if policy else before.get(name, 0)
+        calls = [np.mean([sum(getattr(e, c) for e in run) for run in runs]) for c in COLUMNS[-3:]]
+        yield [environment, proposer, name if policy else "", *own, *lead, *short, *survival[name].shape, made, *calls]
+
+
+def _minus(survival, name, other):
+    """Estimate of the difference, paired by episode; nan from itself and from what was not played."""
+    if name == other or other not in survival:
+        return [np.nan] * 3
+    return paired_difference(survival[name], survival[other])
+
+
+def _spent(params, environment, variant):
+    """Power flows of each run of a variant before its test."""
+    for seed in params.seeds:
+        place = config.root() / "results" / "runs" / environment / variant / f"seed={seed}" / "manifest.json"
+        budget = json.loads(place.read_text())["budget"]
+        yield sum(budget[phase]["simulator_calls"] for phase in ("train", "validation", "corpus"))

@@ -1,0 +1,265 @@
+"""Proposers alone: who plays what, against brute force; all of it on 14 substations; the table, its sentences, its figure."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import small_params
+
+from ace import config, proposers
+from ace.grid.environment import World
+from ace.grid.fastworld import FastWorld
+from ace.grid.whatif import WhatIf
+from ace.llm import corpus, training
+from ace.llm.controls import ControlActor
+from ace.llm.text import TextMap
+from ace.report import proposers as drawn
+from ace.report.runs import ReportError
+from ace.rl.sac import SAC
+
+ACTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A workspace with a tiny language model and two policies, hardly trained but the other of different weights."""
+    raw = small_params()
+    raw["language_model"].update(
+        scan=20, states=40, heldout_states=12, actions=ACTIONS, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=40
+    )
+    raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
+    folder = tmp_path_factory.mktemp("proposers")
+    (folder / "params.yaml").write_text(yaml.safe_dump(raw))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("ACE_JOBS", "1")
+        proposers._bench.cache_clear()
+        params = config.load()
+        world = World(params.environment("case14"), params.scenarios, params.base.operator)
+        textmap, place = TextMap(world), folder / "results/language_model/case14"
+        made = corpus.build(params, "case14")
+        training.train(params, made, textmap, place)
+        training.measure(params, "case14", made, world, WhatIf(world), textmap, place)
+        for number, variant in enumerate(("sac", "ace")):
+            run = folder / "results/runs/case14" / variant / "seed=0"
+            run.mkdir(parents=True)
+            SAC(world.catalogue, world.features.n, params.base.sac, seed=number).deployed.save(run / "policy.safetensors")
+            calls = {name: {"simulator_calls": 100 * number + i} for i, name in enumerate(("train", "validation", "corpus"))}
+            (run / "manifest.json").write_text(json.dumps({"budget": {**calls, "test": {"simulator_calls": 7}}}))
+        yield folder, params, world, made
+    proposers._bench.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def whole(project):
+    """(table, rates, the splits and scenarios that were played on the way)."""
+    played, reset = set(), World.reset
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(World, "reset", lambda world, *place: (played.add(place), reset(world, *place))[1])
+        return *proposers.measure("case14", "out"), played
+
+
+def test_everyone_plays_the_validation_scenarios_and_nobody_those_of_the_test(project, whole):
+    _, params, world, _ = project
+    table, _, played = whole
+    assert {split for split, _ in played} <= {"train", "validation"}
+    assert {index for split, index in played if split == "validation"} == {0, 1, 2}, "as many as the test has"
+    alone = table[table["learnt"] == ""]["proposer"].tolist()
+    sets = [f"set_{n}" for n in (2, 6, 12, 24)]
+    assert alone == ["nobody", "random", "frequency", "model_unvalidated", "model", *sets, "expert"]
+    assert table[table["learnt"] != ""][["proposer", "learnt"]].to_numpy().tolist() == [["nobody", "sac"], ["model", "ace"]]
+    assert set(table["n_episodes"]) == {3} and set(table["n_seeds"]) == {1}
+    assert list(table.columns) == proposers.COLUMNS
+
+
+def test_the_scenarios_begin_with_those_of_a_runs_validation(project):
+    _, params, world, _ = project
+    scenarios = proposers._bench("case14")[2]
+    assert len(world.sets["validation"]) == 2 < len(scenarios) == 3
+    for index in range(2):
+        pairs = zip(scenarios[index].arrays, world.sets["validation"][index].arrays, strict=True)
+        assert all(np.array_equal(ours, theirs) for ours, theirs in pairs)
+
+
+def test_who_simulates_and_who_is_asked(whole):
+    rows = {(r["proposer"], r["learnt"]): r for r in whole[0].to_dict("records")}
+    silent = {("nobody", ""), ("model_unvalidated", ""), ("nobody", "sac"), ("model", "ace")}
+    assert {key for key, row in rows.items() if row["simulator_calls"] == 0} == silent
+    assert {key for key, row in rows.items() if row["llm_calls"] > 0} == {("model", ""), ("model_unvalidated", "")}
+    assert {key for key, row in rows.items() if row["dc_calls"] > 0} == {("expert", "")}
+    assert rows["nobody", "sac"]["simulator_calls_before"] == 0 + 1 + 2
+    assert rows["model", "ace"]["simulator_calls_before"] == 100 + 101 + 102, "without the test"
+
+
+def test_differences_are_paired_with_sac_and_with_the_proposer(whole):
+    rows = {(r["proposer"], r["learnt"]): r for r in whole[0].to_dict("records")}
+    assert rows["model", ""]["minus_sac"] == pytest.approx(rows["model", ""]["survival"] - rows["nobody", "sac"]["survival"])
+    ace, difference = rows["model", "ace"], rows["model", "ace"]["survival"] - rows["model", ""]["survival"]
+    assert ace["minus_proposer"] == pytest.approx(difference)
+    assert ace["minus_proposer_low"] <= difference <= ace["minus_proposer_high"]
+    assert np.isnan(rows["nobody", "sac"]["minus_sac"]) and np.isnan(rows["model", ""]["minus_proposer"])
+
+
+def test_survival_is_that_of_the_run_by_hand(project, whole):
+    _, params, world, made = project
+    fast, whatif = FastWorld(world), WhatIf(world)
+    fast.sets = {**world.sets, "validation": proposers._bench("case14")[2]}
+    survived = []
+    for index in range(3):
+        step = fast.reset("validation", index)
+        while not step.over:
+            rho = np.nan_to_num(whatif.ac(step.state, made.actions), nan=np.inf)
+            rho[~corpus.legal_of(world.catalogue, step.state, made.actions)] = np.inf
+            step = fast.step(int(made.actions[rho.argmin()]))
+        survived.append(100 * (fast.t - step.blackout) / world.spec.horizon)
+    row = whole[0].set_index("proposer").loc[f"set_{ACTIONS}"]
+    assert row["survival"] == pytest.approx(np.mean(survived))
+
+
+def test_a_set_of_the_language_models_size_is_the_language_models(project):
+    """So the sets of other sizes are chosen as it was."""
+    _, params, _, made = project
+    again = corpus.build(params.model_copy(update={"language_model": params.language_model.model_copy(update={"states": 1})}), "case14")
+    assert np.array_equal(again.actions, made.actions)
+    sizes = [len(actions) for actions, _ in proposers.choose_sets(params, "case14", proposers._card("case14"))]
+    assert sizes == [2, 6, 12, 24]
+
+
+def states_of(project, n=12):
+    _, _, world, _ = project
+    fast, states = FastWorld(world), []
+    for index in range(2):
+        step = fast.reset("validation", index)
+        while not step.over and len(states) < n:
+            states.append(step.state)
+            step = fast.step(0)
+    return states
+
+
+def test_alone_plays_the_first_try_that_gains_the_margin_or_nothing(project):
+    _, params, world, made = project
+    whatif, refine, tries = WhatIf(world), params.base.refine, made.actions[1:4].tolist()
+    actor = ControlActor(lambda state, legal, rng: tries, world.catalogue, whatif, refine)
+    agent, seen = proposers.Alone(actor, whatif), set()
+    for state in states_of(project):
+        wanted = whatif.simulate(state, 0).reward + refine.margin
+        good = [a for a in tries[: refine.rounds] if whatif.simulate(state, a).reward > wanted]
+        expected = good[0] if good else 0
+        assert agent.act(state, None, None) == expected
+        seen.add(expected)
+    assert 0 in seen and len(seen) > 1, "the states show both"
+
+
+def test_alone_without_validation_plays_the_proposal_as_it_is():
+    given = iter([5, None])
+    actor = SimpleNamespace(propose=lambda states, seed: [next(given)], recorder=None)
+    agent = proposers.Alone(actor, SimpleNamespace(ac_calls=0, dc_calls=0), validated=False)
+    assert [agent.act("a state", None, None), agent.act("another", None, None)] == [5, 0]
+
+
+def test_look_ahead_within_a_set_does_nothing_where_all_fail(project, monkeypatch):
+    _, _, world, made = project
+    whatif, state = WhatIf(world), states_of(project, 1)[0]
+    agent = proposers.SetLookAhead(whatif, made.actions)
+    monkeypatch.setattr(whatif, "ac", lambda state, ids: np.full(len(ids), np.nan))
+    assert agent.act(state, None, None) == 0
+
+
+@pytest.mark.parametrize("found, seeds", [(12, [0]), (5, [0, 1, 2]), (1, [0, 1, 2, 3, 4])])
+def test_held_out_states_come_from_more_passes_where_one_gives_too_few(project, monkeypatch, found, seeds):
+    _, params, _, _ = project
+    asked, states = [], (12 * states_of(project))[:12]
+
+    def few(world, whatif, actions, shortlist, margin, n, seed):
+        asked.append(seed - params.language_model.seed)
+        return states[: min(found, n)], []
+
+    monkeypatch.setattr(proposers, "heldout_states", few)
+    table = proposers.measure_rates("case14")
+    assert asked == seeds and set(table["n_states"]) == {min(12, found * len(seeds))}
+
+
+def test_rates_are_those_of_the_models_own_measurement(project, whole):
+    """The same states, as one pass holds enough of them; an unmasked reply may be drawn anew."""
+    folder, _, _, _ = project
+    own = pd.read_csv(folder / "results/language_model/case14/rates.csv")
+    keys = ["proposer", "metric"]
+    both = whole[1].merge(own, on=keys, suffixes=("", "_own"))
+    assert len(both) == len(whole[1]) and (both["n_states"] == both["n_states_own"]).all()
+    assert np.allclose(both["value"], both["value_own"])
+
+
+def test_the_same_bytes_each_time_and_what_is_missing_is_named(project, whole, monkeypatch):
+    folder, *_ = project
+    names = ("case14.csv", "case14_rates.csv")
+    first = [(folder / "out/proposers" / name).read_bytes() for name in names]
+    proposers.measure("case14", "out")
+    assert [(folder / "out/proposers" / name).read_bytes() for name in names] == first
+    policy = folder / "results/runs/case14/ace/seed=0/policy.safetensors"
+    monkeypatch.setattr(proposers, "measure_rates", lambda environment: pytest.fail("measured before it was looked"))
+    policy.rename(policy.with_suffix(".away"))
+    with pytest.raises(FileNotFoundError, match="its run is missing"):
+        proposers.measure("case14", "out")
+    policy.with_suffix(".away").rename(policy)
+    card = folder / "results/language_model/case14/card.json"
+    card.rename(card.with_suffix(".away"))
+    with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
+        proposers.measure("case14", "out")
+    card.with_suffix(".away").rename(card)
+
+
+# --- the table and the figure -----------------------------------------------------------------------------------------
+
+
+def of_report(tmp_path, changes=()):
+    """params and a results folder of one grid; changes: {(proposer, learnt): {column: value}}."""
+    ends = dict.fromkeys(("minus_sac", "minus_sac_low", "minus_sac_high"), 20.0)
+    ends |= dict(zip(("minus_proposer", "minus_proposer_low", "minus_proposer_high"), (-3.0, -8.0, 2.0), strict=True))
+    counts = {"n_seeds": 1, "n_episodes": 4, "simulator_calls_before": 5000, "simulator_calls": 40, "dc_calls": 0, "llm_calls": 8}
+    rows = []
+    for survival, proposer, learnt in (
+        (30, "nobody", ""), (60, "model", ""), (70, "set_24", ""), (80, "expert", ""), (40, "nobody", "sac"), (57, "model", "ace"),
+    ):  # fmt: skip
+        row = {"grid": "case14", "proposer": proposer, "learnt": learnt, "survival": survival, "ci_low": survival - 5}
+        rows.append({**row, "ci_high": survival + 5, **ends, **counts, **dict(changes).get((proposer, learnt), {})})
+    (tmp_path / "proposers").mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows, columns=proposers.COLUMNS).to_csv(tmp_path / "proposers/case14.csv", index=False)
+    return config.validated(config.Params, small_params(), "", "params.yaml")
+
+
+def test_a_line_for_each_proposer_with_the_policy_that_learnt_from_it(tmp_path):
+    params = of_report(tmp_path)
+    table = drawn.write_proposers(params, tmp_path)
+    lines = (tmp_path / "tables/proposers.md").read_text().splitlines()
+    row = next(line for line in lines if "as f_LLM" in line)
+    assert row == (
+        "| case14 | Language model, as f_LLM | 60.0 [55.0, 65.0] | +20.0 [+20.0, +20.0] | 10 | 5,000; 5,000 | ACE | "
+        "57.0 [52.0, 62.0] | -3.0 [-8.0, +2.0] |"
+    )
+    assert any("| Look-ahead within 24 actions | 70.0" in line for line in lines)
+    assert len(table) == 6 and set(table["scale"]) == {"quick"}
+    assert len(pd.read_csv(tmp_path / "figures/proposers.csv")) == 6
+
+
+@pytest.mark.parametrize(
+    "low, high, said",
+    [(-8, 2, "no difference to its teacher can be told"), (-8, -1, "it has not learnt all that its teacher does"), (1, 8, "it is ahead of its teacher")],
+)
+def test_what_is_said_follows_from_the_interval(tmp_path, low, high, said):
+    params = of_report(tmp_path, {("model", "ace"): {"minus_proposer_low": low, "minus_proposer_high": high}})
+    text = drawn.sentences(params, drawn.read(params, tmp_path))
+    assert said in text and "would lead SAC by +20.0" in text and "ACE leads by +20.0" in text
+
+
+def test_the_figure_has_the_same_bytes_twice_and_a_missing_file_is_named(tmp_path):
+    params = of_report(tmp_path)
+    drawn.write_proposers(params, tmp_path)
+    first = {p.name: p.read_bytes() for p in (tmp_path / "figures").iterdir()}
+    drawn.write_proposers(params, tmp_path)
+    assert first == {p.name: p.read_bytes() for p in (tmp_path / "figures").iterdir()} and len(first) == 4
+    (tmp_path / "proposers/case14.csv").unlink()
+    with pytest.raises(ReportError, match="dvc repro proposers@case14"):
+        drawn.write_proposers(params, tmp_path)
