@@ -42,7 +42,7 @@ def run_cell(environment, variant, seeds=None, output="results"):
     settings, root = params.settings(variant), config.root()
     params.environment(environment)
     if seeds is None:
-        ablates = variant in params.grid.ablations.all and variant not in params.grid.variants
+        ablates = variant in params.grid.ablations.variants and variant not in params.grid.variants
         seeds = [0] if settings.method != "sac" else params.grid.ablations.seeds if ablates else params.seeds
     if settings.uses_llm:
         open_client(settings.llm, environment, seeds[0], root)

@@ -24,9 +24,9 @@ def make(params, tmp_path):
 
     def make(levels=None, seeds=(0, 1), main=("sac", "ace", "ace_no_actor", "ace_no_critic")):
         levels = levels or {}
-        changed = {"environments": [ENV], "variants": list(main), "baselines": [], "lm_baselines": []}
+        changed = {"environments": [ENV], "variants": list(main), "baselines": [], "lm_baselines": [], "other_model": []}
         changed["ablations"] = params.grid.ablations.model_copy(
-            update={"environment": ENV, "seeds": list(seeds), "variants": list(levels), "other_model": []}
+            update={"environment": ENV, "seeds": list(seeds), "variants": list(levels)}
         )
         made = params.model_copy(update={"seeds": [0, 1, 2], "grid": params.grid.model_copy(update=changed)})
         results = tmp_path / "results"

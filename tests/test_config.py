@@ -45,8 +45,9 @@ def altered(tmp_path, change):
         ),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
         (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
-        (lambda p: p["language_models"].clear(), ["grid.ablations.other_model", "'ace_lean' has no entry"]),
+        (lambda p: p["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
         (lambda p: p["variants"]["ace_lean"].clear(), ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"]),
+        (lambda p: p["grid"]["variants"].append("ace_lean"), ["grid.other_model", "'ace_lean' stands under variants too"]),
         (lambda p: p["lora"]["lr_1e-2"].update(learning_rate=1.0), ["lora.lr_1e-2.learning_rate", "no such parameter"]),
     ],
 )
@@ -65,6 +66,14 @@ def test_variants_differ_from_base_by_what_they_say_only():
     differing = {key for key in ace if ace[key] != sac[key]}
     assert differing == {"refine", "shape", "finetune"}
     assert not params.settings("sac").uses_llm and params.settings("ace_no_actor").uses_llm
+
+
+def test_a_language_model_of_a_variants_own_differs_by_what_it_says_only():
+    params = config.load(ROOT / "params.yaml")
+    ours, shared = (params.with_model(name).language_model.model_dump() for name in ("ace_lean", ""))
+    assert {key for key in shared if ours[key] != shared[key]} == {"scan", "states", "actions"}
+    with pytest.raises(config.ConfigError, match="'ace_lan' is not in params.yaml; did you mean 'ace_lean'"):
+        params.with_model("ace_lan")
 
 
 def test_quick_scale_has_the_same_keys():

@@ -200,7 +200,8 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
             variants=["ace"],
             baselines=[],
             lm_baselines=[],
-            ablations=SimpleNamespace(all=[]),
+            other_model=[],
+            ablations=SimpleNamespace(variants=[]),
         ),
         lora={"fast": {"lr": 0.01}},
     )

@@ -121,6 +121,17 @@ def test_run_files_say_what_was_used(reference):
     assert provenance["wall_s"]["train"] > 0 and "commit" in provenance
 
 
+def test_a_variant_with_a_model_of_its_own_reads_no_other(workspace, language_model, reference):
+    """Neither its card nor the held-out states of its LoRA rounds: there is no other here."""
+    own = "results/language_models/ace_lean/{env}"
+    folder = workspace(lambda raw: raw["variants"].update(ace={"llm": {"path": own}}))
+    copy_tree(language_model, folder / own.replace("{env}", "case14"))
+    done = run(folder, "ace", [0])
+    assert done.returncode == 0, done.stderr
+    ours, theirs = files(folder, "ace"), files(reference, "ace")
+    assert ours["policy.safetensors"] == theirs["policy.safetensors"] and ours["manifest.json"] != theirs["manifest.json"]
+
+
 def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
     folder = equipped()
     assert run(folder, "ace", [0]).returncode == 0

@@ -359,3 +359,24 @@ def test_without_any_run_there_is_no_estimate(tmp_path):
     params = config.load(PAPER)
     (line,) = estimate.lines(params, plan.cells(params), 1, 0.0, tmp_path, tmp_path)
     assert line.startswith("time: no estimate")
+
+
+def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
+    params = config.load(ROOT / "params.yaml")
+    cells = [cell for cell in plan.cells(params) if cell.variant == "ace_lean"]
+    assert {(cell.stage, cell.seeds) for cell in cells} == {
+        (f"other_model@{env}-ace_lean", (0, 1, 2, 3, 4)) for env in ("wcci2020", "neurips2020", "wcci2022")
+    }
+    (found,) = language.findings(cells, tmp_path)
+    assert (found.state, found.text) == ("ok", "nothing needed: the stage language_models makes it")
+    told = list(estimate.lines(params, plan.cells(params), 1, 0.0, tmp_path, ROOT))
+    assert any(line.endswith("language models, 6 in all") for line in told)
+
+
+def test_a_lookup_table_of_a_variants_own_model_is_made_with_it(tmp_path):
+    def change(raw):
+        raw["language_models"], raw["grid"]["other_model"] = {"own": {}}, ["own"]
+        raw["variants"]["own"] = {"refine": {"proposer": "frequency"}, "llm": {"path": "results/language_models/own/{env}"}}
+
+    found = language.findings(plan.cells(made(tmp_path, change)), tmp_path)
+    assert not [f for f in found if f.state == "FAIL"]

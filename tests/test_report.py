@@ -29,17 +29,14 @@ LEVELS = {
 EPISODE_EASE = np.linspace(-0.08, 0.08, EPISODES)
 
 
-class Ablations(SimpleNamespace):
-    all = property(lambda self: [*self.variants, *self.other_model])
-
-
 def small_grid():
     grid = SimpleNamespace(
         environments=ENVS,
         baselines=["do_nothing", "reconnect", "greedy"],
         lm_baselines=[],
         variants=["sac", "ace", "ace_no_actor", "ace_no_critic"],
-        ablations=Ablations(environment=ENVS[0], seeds=[0, 1], variants=[], other_model=[]),
+        other_model=[],
+        ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
     )
     days = {env: SimpleNamespace(days=SimpleNamespace(train=[0], test=[1])) for env in ENVS}
     return SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, days=days, environment=days.get)
@@ -702,6 +699,19 @@ def test_c13_and_c14_once_declared(params, results):
     gaps = {"ace_query_high": 0.7, "ace_query_low": 0.5, "ace_half_query_high": 0.6, "ace_half_query_low": 0.55}
     declare(params, results, gaps)
     assert verdict_of("C14", params, results) == ("reproduced", pytest.approx(15))
+
+
+def test_a_variant_with_a_model_of_its_own_is_read_everywhere_with_all_seeds(params, results):
+    params.grid.other_model = ["ace_lean"]
+    with pytest.raises(ReportError, match=rf"dvc repro.* other_model@{ENVS[0]}-ace_lean"):
+        runs.read(params, results)
+    for env in ENVS:
+        for seed in runs.seeds_of(params, "ace_lean"):
+            write_run(results, env, "ace_lean", seed, True, 0.66)
+    assert len(runs.read(params, results).of(ENVS[1], "ace_lean")) == 3
+    table, pairs = tables.write_main(params, results)
+    assert row(table, env=ENVS[0], variant="ace_lean", metric="survival")["n_seeds"] == 3
+    assert row(pairs, env=ENVS[0], a="ace_lean", b="ace", metric="survival")["difference"] == pytest.approx(-4)
 
 
 def test_an_ablation_is_read_on_its_environment_with_its_seeds(params, results):

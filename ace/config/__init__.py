@@ -92,12 +92,6 @@ class Ablations(Model):
     environment: str
     seeds: Annotated[list[Count], Field(min_length=1)]
     variants: list[str]
-    other_model: list[str]
-    """More of them, each with a language model that is made for it: its corpus or shape is another."""
-
-    @property
-    def all(self):
-        return [*self.variants, *self.other_model]
 
 
 class Grid(Model):
@@ -106,6 +100,8 @@ class Grid(Model):
     environments: Annotated[list[str], Field(min_length=1)]
     variants: list[str]
     """What learns: one run for each seed."""
+    other_model: list[str]
+    """The same, each with a language model that is made for it: its corpus or shape is another."""
     baselines: list[str]
     """Methods that learn nothing: one run."""
     lm_baselines: list[str]
@@ -149,7 +145,7 @@ class Params(Model):
     base: Settings
     language_model: LanguageModel
     language_models: dict[str, dict[str, Any]]
-    """Of variants under `grid.ablations.other_model`: name -> differences to `language_model`."""
+    """Of variants under `grid.other_model`: name -> differences to `language_model`."""
     lora: dict[str, dict[str, Any]]
     """Settings that LoRA rounds are tried with in a shifted world, beside a run's: name -> differences to `base.finetune`.
 
@@ -173,9 +169,11 @@ class Params(Model):
         return validated(Settings, merged, f"variants.{variant}", source)
 
     def with_model(self, variant, source="params.yaml"):
-        """These parameters with the language model of a variant; as they are where it has none of its own."""
-        if variant not in self.language_models:
+        """These parameters with the language model of a variant under `language_models`; as they are for ""."""
+        if not variant:
             return self
+        if variant not in self.language_models:
+            raise ConfigError(f"language model {variant!r} is not in {source}{meant(variant, self.language_models)}")
         merged = {**self.language_model.model_dump(), **self.language_models[variant]}
         return self.model_copy(
             update={"language_model": validated(LanguageModel, merged, f"language_models.{variant}", source)}
@@ -220,14 +218,16 @@ def load(path=None):
         params.lora_settings(name, source)
     for name in params.language_models:
         params.with_model(name, source)
-    for name in params.grid.ablations.other_model:
+    for name in params.grid.other_model:
         if name not in params.language_models:
-            raise ConfigError(f"{source}: grid.ablations.other_model: {name!r} has no entry under language_models")
+            raise ConfigError(f"{source}: grid.other_model: {name!r} has no entry under language_models")
         own = f"results/language_models/{name}/{{env}}"
         if params.settings(name, source).llm.path != own:
             raise ConfigError(f"{source}: variants.{name}.llm.path: its own model is at {own}")
+        if name in [*params.grid.variants, *params.grid.ablations.variants]:
+            raise ConfigError(f"{source}: grid.other_model: {name!r} stands under variants too, which would run it twice")
     lists = {place: getattr(params.grid, place) for place in ("variants", "baselines", "lm_baselines")}
-    for place, names in [*lists.items(), ("variants", params.grid.ablations.all)]:
+    for place, names in [*lists.items(), ("variants", params.grid.other_model), ("variants", params.grid.ablations.variants)]:
         for name in names:
             home = params.settings(name, source).home
             if home != place:

@@ -133,26 +133,26 @@ def named(params, env):
 
 def declared(params):
     """Names of all methods that are run on every environment of the grid, baselines first."""
-    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
+    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants, *params.grid.other_model]
 
 
 def ablations(params):
     """Names of the methods that are run on the ablations' environment only."""
-    return [variant for variant in params.grid.ablations.all if variant not in params.grid.variants]
+    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
 
 
 def seeds_of(params, variant):
     """Seeds that are run for a method: what learns nothing runs once."""
     if variant in ablations(params):
         return list(params.grid.ablations.seeds)
-    return list(params.seeds) if variant in params.grid.variants else [0]
+    return list(params.seeds) if variant in [*params.grid.variants, *params.grid.other_model] else [0]
 
 
 def target(params, env, variant):
     """The DVC target that makes a cell's run files."""
     if variant in ablations(params):
         return f"ablation@{variant}"
-    stages = {"baselines": "baseline", "lm_baselines": "lm_baseline", "variants": "train"}
+    stages = {"baselines": "baseline", "lm_baselines": "lm_baseline", "variants": "train", "other_model": "other_model"}
     stage = next(stage for group, stage in stages.items() if variant in getattr(params.grid, group))
     return f"{stage}@{env}-{variant}"
 

@@ -14,7 +14,7 @@ from ace.llm.clients import LocalClient
 from ace.llm.controls import control
 from ace.llm.heldout import heldout_states
 from ace.llm.rates import rates
-from ace.llm.roles import BadCase, PolicyActor
+from ace.llm.roles import PolicyActor
 from ace.llm.team import read_card
 from ace.llm.text import TextMap
 from ace.replay import play_tasks, tasks_of, write_rows
@@ -23,23 +23,22 @@ from ace.rl.policy import load_policy
 COLUMNS = ['grid', 'proposer', 'learnt', 'survival', 'ci_low', 'ci_high', 'minus_sac', 'minus_sac_low', 'minus_sac_high']
 COLUMNS += ['minus_proposer', 'minus_proposer_low', 'minus_proposer_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls_before', 'simulator_calls', 'dc_calls', 'llm_calls']
-CONTROLS = ['random', 'frequency']
+CONTROLS = ['random', 'frequency', 'expert']
 TAUGHT_BY = {'sac': 'nobody', 'random_refine': 'random', 'frequency_refine': 'frequency', 'ace': 'model', 'expert_sac': 'expert'}
 SETS = (1 / 3, 1, 2, 4)
-PASSES = 5
+PASSES, MANY = (3, 2)
 
 def measure(environment, output='results'):
     params = config.load()
     params.environment(environment)
     card = _card(environment)
     learnt = tasks_of(params, environment, [], [v for v in TAUGHT_BY if v in params.grid.variants])
-    found = measure_rates(environment)
-    sets = choose_sets(params, environment, card)
+    found, sets = (measure_rates(environment), choose_sets(params, environment))
     tasks = [(environment, name, None) for name in ('nobody', *CONTROLS, 'model_unvalidated', 'model')]
-    tasks += [(environment, f'set_{len(actions)}', actions) for actions, _ in sets]
-    tasks += [(environment, 'expert', None)] + [(environment, variant, path) for variant, _, path in learnt]
+    tasks += [(environment, f'set_{n}', actions) for n, (actions, _) in sets.items()]
+    tasks += [(environment, 'greedy', None)] + [(environment, variant, path) for variant, _, path in learnt]
     played = play_tasks(_play, tasks, f'{environment}, proposers')
-    before = {f'set_{len(actions)}': calls for actions, calls in sets}
+    before = {f'set_{n}': calls for n, (_, calls) in sets.items()}
     before |= dict.fromkeys(('frequency', 'model_unvalidated', 'model'), card['budget']['simulator_calls'])
     table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
     write_rows(found, output, 'proposers', f'{environment}_rates')
@@ -47,51 +46,37 @@ def measure(environment, output='results'):
     return (table, found)
 
 def measure_rates(environment):
-    params, world, _, textmap, card, model, tokenizer = _bench(environment)
+    params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     settings, run, whatif = (params.language_model, params.base, WhatIf(world))
-    states, wanted = ([], settings.heldout_states)
+    world, states, wanted = (_with(world, scenarios), {}, settings.heldout_states)
     for number in range(PASSES):
         if len(states) < wanted:
-            states += heldout_states(world, whatif, np.array(card['actions']), settings.shortlist, run.refine.margin, wanted - len(states), settings.seed + number)[0]
+            found, _ = heldout_states(world, whatif, np.array(card['actions']), settings.shortlist, run.refine.margin, MANY * wanted, settings.seed + number)
+            states |= {b''.join((a.tobytes() for a in state.to_arrays().values())): state for state in found}
     client, unmasked = (LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f'embedded-{environment}') for changes in ({}, {'masked': False}))
-    ranking = card['ranking']
-    return rates(environment, whatif, textmap, client, states, run.refine, ranking, settings.seed, unmasked)[0]
+    found, ranking = (list(states.values())[:wanted], card['ranking'])
+    return rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)[0]
 
-def choose_sets(params, environment, card):
-    sets = []
+def choose_sets(params, environment):
+    sets = {}
     for share in SETS:
         n = max(round(share * params.language_model.actions), 2)
-        if share == 1:
-            sets.append((np.array(card['actions']), card['budget']['simulator_calls']))
-            continue
         settings = params.language_model.model_copy(update={'actions': n, 'states': 1})
         made = corpus.build(params.model_copy(update={'language_model': settings}), environment)
-        sets.append((made.actions, made.budget['simulator_calls']))
+        sets[len(made.actions)] = (made.actions, made.budget['simulator_calls'])
     return sets
 
-class Alone(baselines.DoNothing):
-
-    def __init__(self, actor, whatif, validated=True):
-        self.actor, self.whatif, self.validated, self.asked = (actor, whatif, validated, 0)
-
-    @property
-    def simulator_calls(self):
-        return self.whatif.ac_calls
-
-    @property
-    def dc_calls(self):
-        return self.whatif.dc_calls
+class Alone(baselines.LlmOnly):
 
     @property
     def llm_calls(self):
         return self.actor.recorder.calls if self.actor.recorder else 0
 
+class AsProposed(Alone):
+
     def act(self, state, x, legal):
         self.asked += 1
-        if not self.validated:
-            return self.actor.propose([state], self.asked)[0] or 0
-        found, = self.actor.refine([BadCase(self.asked, state, 0, 0.0)], self.asked)
-        return found.action if found is not None and found.improved else 0
+        return self.actor.propose([state], self.asked)[0] or 0
 
 class SetLookAhead(baselines.DoNothing):
 
@@ -115,7 +100,7 @@ def _bench(environment):
     torch.set_num_threads(1)
     params = config.load()
     world = World(params.environment(environment), params.scenarios, params.base.operator)
-    more = params.scenarios.model_copy(update={'validation': max(params.scenarios.validation, params.scenarios.test)})
+    more = params.scenarios.model_copy(update={'validation': params.scenarios.validation + params.scenarios.test})
     scenarios = ScenarioSet(world.source, world.spec, more, 'validation')
     folder = config.root() / 'results' / 'language_model' / environment
     return (params, world, scenarios, TextMap(world), _card(environment), *embedded.load(folder))
@@ -130,16 +115,21 @@ def _play(environment, name, given):
         agent = Alone(control(name, world, whatif, params.base.refine, shortlist, card['ranking']), whatif)
     elif name in ('model', 'model_unvalidated'):
         client = LocalClient(model, tokenizer, params.base.llm, f'embedded-{environment}')
-        agent = Alone(PolicyActor(client, textmap, whatif, params.base.refine), whatif, validated=name == 'model')
+        kind = Alone if name == 'model' else AsProposed
+        agent = kind(PolicyActor(client, textmap, whatif, params.base.refine), whatif)
     elif name.startswith('set_'):
         agent = SetLookAhead(whatif, given)
-    elif name == 'expert':
+    elif name == 'greedy':
         agent = baselines.Greedy(whatif, params.base.greedy.shortlist)
     else:
         agent = evaluate.Policy(load_policy(config.root() / given, world.catalogue))
-    played = copy.copy(training_world(world))
-    played.sets = {**world.sets, 'validation': scenarios}
-    return list(evaluate.play(played, agent, 'validation', range(len(scenarios))))
+    unseen = range(params.scenarios.validation, len(scenarios))
+    return list(evaluate.play(_with(training_world(world), scenarios), agent, 'validation', unseen))
+
+def _with(world, scenarios):
+    other = copy.copy(world)
+    other.sets = {**world.sets, 'validation': scenarios}
+    return other
 
 def _rows(params, environment, tasks, played, before):
     results = {}

@@ -63,15 +63,11 @@ class Ablations(Model):
     environment: str
     seeds: Annotated[list[Count], Field(min_length=1)]
     variants: list[str]
-    other_model: list[str]
-
-    @property
-    def all(self):
-        return [*self.variants, *self.other_model]
 
 class Grid(Model):
     environments: Annotated[list[str], Field(min_length=1)]
     variants: list[str]
+    other_model: list[str]
     baselines: list[str]
     lm_baselines: list[str]
     ablations: Ablations
@@ -117,8 +113,10 @@ class Params(Model):
         return validated(Settings, merged, f'variants.{variant}', source)
 
     def with_model(self, variant, source='params.yaml'):
-        if variant not in self.language_models:
+        if not variant:
             return self
+        if variant not in self.language_models:
+            raise ConfigError(f'language model {variant!r} is not in {source}{meant(variant, self.language_models)}')
         merged = {**self.language_model.model_dump(), **self.language_models[variant]}
         return self.model_copy(update={'language_model': validated(LanguageModel, merged, f'language_models.{variant}', source)})
 
@@ -156,14 +154,16 @@ def load(path=None):
         params.lora_settings(name, source)
     for name in params.language_models:
         params.with_model(name, source)
-    for name in params.grid.ablations.other_model:
+    for name in params.grid.other_model:
         if name not in params.language_models:
-            raise ConfigError(f'{source}: grid.ablations.other_model: {name!r} has no entry under language_models')
+            raise ConfigError(f'{source}: grid.other_model: {name!r} has no entry under language_models')
         own = f'results/language_models/{name}/{{env}}'
         if params.settings(name, source).llm.path != own:
             raise ConfigError(f'{source}: variants.{name}.llm.path: its own model is at {own}')
+        if name in [*params.grid.variants, *params.grid.ablations.variants]:
+            raise ConfigError(f'{source}: grid.other_model: {name!r} stands under variants too, which would run it twice')
     lists = {place: getattr(params.grid, place) for place in ('variants', 'baselines', 'lm_baselines')}
-    for place, names in [*lists.items(), ('variants', params.grid.ablations.all)]:
+    for place, names in [*lists.items(), ('variants', params.grid.other_model), ('variants', params.grid.ablations.variants)]:
         for name in names:
             home = params.settings(name, source).home
             if home != place:

@@ -22,10 +22,10 @@ class Team:
         tuned = settings.method == 'sac' and settings.refine.enabled and settings.finetune.enabled
         if tuned:
             import peft
-        if tuned and settings.finetune.heldout and self.can_be_tuned:
-            place = root / 'results' / 'language_model' / environment / 'heldout.npz'
-            self.heldout = load_states(place, settings.finetune.heldout)
         folder = root / settings.llm.path.replace('{env}', environment)
+        if tuned and settings.finetune.heldout and self.can_be_tuned:
+            own, shared = (place / 'heldout.npz' for place in (folder, root / 'results' / 'language_model' / environment))
+            self.heldout = load_states(own if own.is_file() else shared, settings.finetune.heldout)
         embedded = settings.llm.client == 'embedded' and (folder / 'card.json').is_file()
         self.pretraining = read_card(settings.llm, environment, root)['budget'] if embedded else {}
         sha = hashlib.sha256((template('actor') + template('critic')).encode())

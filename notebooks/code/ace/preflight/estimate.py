@@ -164,7 +164,8 @@ def lines(params, cells, jobs, beside_s, workspace, home):
     if not estimate.is_possible:
         yield 'time: no estimate, results/provenance has no runs of sac and ace to tell it from'
         return
-    models_s = estimate.model_s() * len(params.grid.environments)
+    models = len(params.grid.environments) * (1 + len(params.grid.other_model))
+    models_s = estimate.model_s() * models
     rows = [(cell, estimate.of(cell)) for cell in cells]
     total_s = models_s + beside_s + sum((spent.total_s * waves(len(cell.seeds), jobs) for cell, spent in rows))
     yield f"estimate: {span(total_s)} in all, {jobs} process{('es' if jobs > 1 else '')} at a time on processors like ours:"
@@ -176,7 +177,7 @@ def lines(params, cells, jobs, beside_s, workspace, home):
         if spent.rounds:
             parts.append(f'{spent.rounds} LoRA rounds {span(spent.lora_s)}')
         yield ('  ' + ', '.join(parts).replace('x, ', 'x '))
-    yield f'  {span(models_s):>10s}  language_model, {len(params.grid.environments)} environments'
+    yield f'  {span(models_s):>10s}  language models, {models} in all'
     yield f'  {span(beside_s):>10s}  tables, figures and the rest'
     makers = sorted({run['cpu'] for runs in estimate.measured.values() for run in runs})
     yield f"rests on (measured on {', '.join(makers)}):"

@@ -31,10 +31,15 @@ def _of(cells):
     names = list(dict.fromkeys((cell.variant for cell in cells)))
     return f"(asked by {', '.join(names[:4])}{(' ...' if len(names) > 4 else '')})"
 
+def _maker(llm, cells):
+    if llm.path == CARD:
+        return 'language_model'
+    return 'language_models' if all((cell.stage.startswith('other_model@') for cell in cells)) else ''
+
 def _embedded(llm, cells, workspace):
     what = f'language model, embedded {_of(cells)}'
-    if llm.path == CARD:
-        return ok(what, 'nothing needed: the stage language_model makes it')
+    if (stage := _maker(llm, cells)):
+        return ok(what, f'nothing needed: the stage {stage} makes it')
     places = {cell.environment: workspace / llm.path.replace('{env}', cell.environment) for cell in cells}
     missing = [place for place in places.values() if not (place / 'model.safetensors').is_file()]
     if missing:
@@ -47,7 +52,7 @@ def _cards(cells, workspace):
         path = cell.settings.llm.path
         reads = cell.needs_card or cell.diagnoses
         card = workspace / path.replace('{env}', cell.environment) / 'card.json'
-        if reads and path != CARD and (not card.is_file()):
+        if reads and (not _maker(cell.settings.llm, [cell])) and (not card.is_file()):
             text = f'reads card.json of the embedded model in llm.path = {_safe(path)!r}, where none is'
             text += f': give {cell.variant} `{cure}`, and ask servers and replays in variants of their own'
             yield fail(cell.stage, text)
@@ -86,8 +91,8 @@ def _checkpoint(llm, cells, workspace):
     from transformers import AutoTokenizer
     source = source_of(cells[0], workspace)
     what = f'language model, checkpoint {source} {_of(cells)}'
-    if not llm.model and llm.path == CARD:
-        return ok(what, 'the stage language_model makes it')
+    if not llm.model and (stage := _maker(llm, cells)):
+        return ok(what, f'the stage {stage} makes it')
     if not Path(source).is_dir() and (not HUB.fullmatch(source)):
         return fail(what, "neither a folder (paths start from the workspace's) nor a name on the hub: mend llm.model")
     offline = os.environ.get('HF_HUB_OFFLINE', '1') != '0'

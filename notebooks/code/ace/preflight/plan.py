@@ -50,14 +50,15 @@ def cells(params):
         settings = params.settings(variant)
         most = settings.train.decisions if settings.method == 'sac' else 0
         found.append(Cell(stage, environment, variant, settings, tuple(seeds), min(decisions or most, most)))
-    for kind, variants in (('baseline', grid.baselines), ('lm_baseline', grid.lm_baselines), ('train', grid.variants)):
+    kinds = {'baseline': grid.baselines, 'lm_baseline': grid.lm_baselines, 'train': grid.variants, 'other_model': grid.other_model}
+    for kind, variants in kinds.items():
         for environment in grid.environments:
             for variant in variants:
-                add(f'{kind}@{environment}-{variant}', environment, variant, params.seeds if kind == 'train' else [0])
+                seeds = params.seeds if kind in ('train', 'other_model') else [0]
+                add(f'{kind}@{environment}-{variant}', environment, variant, seeds)
     ablations = grid.ablations
-    for stage, variants in (('ablation', ablations.variants), ('other_model', ablations.other_model)):
-        for variant in variants:
-            add(f'{stage}@{variant}', ablations.environment, variant, ablations.seeds)
+    for variant in ablations.variants:
+        add(f'ablation@{variant}', ablations.environment, variant, ablations.seeds)
     few = min(params.diagnosis.decisions, params.settings('ace').train.decisions // 2)
     for environment in grid.environments:
         add(f'diagnosis@{environment}', environment, 'ace', range(SHARES * params.diagnosis.seeds), few)

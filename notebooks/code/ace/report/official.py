@@ -20,7 +20,8 @@ def read_scores(params, results, env):
     if not path.is_file():
         raise ReportError(f'no results/official_score/{env}.csv: {remedy}')
     table = pd.read_csv(path)
-    methods = [variant for variant in declared(params) if variant not in LEFT_OUT]
+    left_out = [*LEFT_OUT, *params.grid.other_model]
+    methods = [variant for variant in declared(params) if variant not in left_out]
     for variant in [*FIXED, *methods]:
         seeds = sorted(set(table.loc[table['variant'] == variant, 'seed']))
         if seeds != sorted(seeds_of(params, variant)):

@@ -6,12 +6,12 @@ from ace.report.labels import label
 from ace.report.runs import ReportError, named, titled
 from ace.report.style import save, theme
 from ace.report.typeset import markdown, thousands, with_interval, write_csv, write_table
-NAMES = {'nobody': 'Nobody: lost lines are put back', 'random': 'Random actions', 'model_unvalidated': 'Language model, first proposal as it is', 'model': 'Language model, as f_LLM', 'frequency': 'Lookup table', 'expert': 'Greedy look-ahead, whole catalogue'}
+NAMES = {'nobody': 'Nobody: lost lines are put back', 'random': 'Random actions', 'model_unvalidated': 'Language model, first proposal as it is', 'model': 'Language model, as f_LLM', 'frequency': 'Lookup table', 'expert': 'Expert: the best of the whole catalogue', 'greedy': 'Greedy look-ahead, whole catalogue'}
 SET = 'set_'
 TEACHER, OURS, REFERENCE = ('model', 'ace', 'sac')
 HEAD = ['Grid', 'Proposer', 'Alone, survival, % [95 %]', 'Alone minus SAC, points [95 %]', 'Its power flows an episode']
 HEAD += ['Power flows before', 'Policy that learnt from it', 'Policy, survival, % [95 %]', 'Policy minus proposer, points [95 %]']
-NOTE = "Validation scenarios, as many as the test has; on the first of them checkpoints were chosen. Alone: whenever an agent is asked, the proposer's action is played if it gains more than the margin of a refinement in simulation, the first of at most five that does, else nothing; of the language model also its first proposal, played without simulation. Look-ahead plays the action with the lowest simulated loading: of a set of actions that was chosen on training scenarios as the language model's was, or of a shortlist of the whole catalogue. They all simulate before they act, but for the unvalidated one; a policy does not. Power flows before: of the corpus, of the choice of the set, or of a policy's training with the corpus it needs (the lookup table counts the language model's corpus). Policies: five seeds where not said otherwise; differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes."
+NOTE = "Scenarios of the validation's days, as many as the test has, and other ones than checkpoints were chosen by. Alone: whenever an agent is asked, the proposer's action is played if it gains more than the margin of a refinement in simulation, the first of at most five that does, else nothing; of the language model also its first proposal, played without simulation. Look-ahead plays the action with the lowest simulated loading: of a set of actions that was chosen on training scenarios as the language model's was, or of a shortlist of the whole catalogue, whose best the expert proposes. They all simulate before they act, but for the unvalidated one; a policy does not. Power flows before: of the corpus, of the choice of the set alone, or (behind the semicolon) of the policy's training with the corpus it needs; the lookup table counts the language model's corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the language model and random actions, were played once, and the luck of their draws is in no interval."
 
 def read(params, results):
     tables = []
@@ -42,7 +42,7 @@ def _cells(params, table):
         found = table[(table['grid'] == row['grid']) & (table['proposer'] == row['proposer']) & (table['learnt'] != '')]
         learnt = next(iter(found.to_dict('records')), None)
         own = [_survival(row), _points(row, 'minus_sac'), thousands(row['simulator_calls'] / row['n_episodes'])]
-        policy = [label(learnt['learnt']), _survival(learnt), _points(learnt, 'minus_proposer')] if learnt else [''] * 3
+        policy = [f"{label(learnt['learnt'])}, seeds: {learnt['n_seeds']}", _survival(learnt), _points(learnt, 'minus_proposer')] if learnt else [''] * 3
         before = thousands(row['simulator_calls_before']) + (f"; {thousands(learnt['simulator_calls_before'])}" if learnt else '')
         cells.append([named(params, row['grid']), name_of(row['proposer']), *own, before, *policy])
     return cells
@@ -57,7 +57,7 @@ def sentences(params, table):
     lines = []
     for env in dict.fromkeys(table['grid']):
         rows = {(r['proposer'], r['learnt']): r for r in table[table['grid'] == env].to_dict('records')}
-        teacher, best = (rows[TEACHER, ''], rows['expert', ''])
+        teacher, best = (rows[TEACHER, ''], rows['greedy', ''])
         text = f'- **{titled(params, env)}**: f_LLM alone survives {_survival(teacher)} %, look-ahead over all actions {_survival(best)} %'
         ours, reference = (rows.get((TEACHER, OURS)), rows.get(('nobody', REFERENCE)))
         if ours:
@@ -78,7 +78,7 @@ def draw(params, table, results):
     grids = list(dict.fromkeys(table['grid']))
     order = list(dict.fromkeys(table['proposer']))
     with theme():
-        figure = Figure(figsize=(1.6 + 3.4 * len(grids), 0.9 + 0.34 * len(order)), layout='constrained')
+        figure = Figure(figsize=(1.6 + 3.4 * len(grids), 0.9 + 0.4 * len(order)), layout='constrained')
         panels = figure.subplots(1, len(grids), sharey=True, squeeze=False)[0]
         for panel, env in zip(panels, grids, strict=True):
             for policy, colour, marker, shift, what in ((False, '#e69f00', 'D', 0.14, 'the proposer alone; it simulates before it acts, but where said'), (True, '#0072b2', 'o', -0.14, 'the policy that learnt from it; it acts without a simulator')):
@@ -86,13 +86,12 @@ def draw(params, table, results):
                 places = [len(order) - 1 - order.index(p) + shift for p in rows['proposer']]
                 ends = np.abs(rows[['ci_low', 'ci_high']].to_numpy().T - rows['survival'].to_numpy())
                 panel.errorbar(rows['survival'], places, xerr=ends, color=colour, marker=marker, ls='', capsize=2.5, ms=5, label=what)
-                if policy:
-                    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
-                        panel.annotate(label(row['learnt']), (row['survival'], place), (0, -4), textcoords='offset points', ha='center', va='top', fontsize=6.5, color=colour)
-            panel.set(xlim=(0, 104), ylim=(-0.7, len(order) - 0.4), xlabel='Survival, % of the horizon')
-            panel.set_title(titled(params, env), fontsize='medium')
+            panel.set(xlim=(0, 104), ylim=(-0.5, len(order) - 0.5), xlabel='Survival, % of the horizon')
+            panel.set_title(named(params, env), fontsize='medium')
             panel.grid(axis='y', visible=False)
-        panels[0].set_yticks(range(len(order)), [name_of(p) for p in reversed(order)])
+        learnt = dict(table.loc[table['learnt'] != '', ['proposer', 'learnt']].to_numpy())
+        names = [name_of(p) + (f'\npolicy: {label(learnt[p])}' if p in learnt else '') for p in reversed(order)]
+        panels[0].set_yticks(range(len(order)), names)
         figure.legend(*panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=2, fontsize='small')
         save(figure, Path(results) / 'figures', 'proposers')
     columns = ['grid', 'proposer', 'learnt', 'survival', 'ci_low', 'ci_high', 'n_seeds', 'n_episodes']

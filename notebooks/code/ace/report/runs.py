@@ -73,20 +73,20 @@ def named(params, env):
     return f'{env}, same day' if is_same_day(params, env) else env
 
 def declared(params):
-    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants]
+    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants, *params.grid.other_model]
 
 def ablations(params):
-    return [variant for variant in params.grid.ablations.all if variant not in params.grid.variants]
+    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
 
 def seeds_of(params, variant):
     if variant in ablations(params):
         return list(params.grid.ablations.seeds)
-    return list(params.seeds) if variant in params.grid.variants else [0]
+    return list(params.seeds) if variant in [*params.grid.variants, *params.grid.other_model] else [0]
 
 def target(params, env, variant):
     if variant in ablations(params):
         return f'ablation@{variant}'
-    stages = {'baselines': 'baseline', 'lm_baselines': 'lm_baseline', 'variants': 'train'}
+    stages = {'baselines': 'baseline', 'lm_baselines': 'lm_baseline', 'variants': 'train', 'other_model': 'other_model'}
     stage = next((stage for group, stage in stages.items() if variant in getattr(params.grid, group)))
     return f'{stage}@{env}-{variant}'
 
