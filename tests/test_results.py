@@ -32,7 +32,7 @@ def test_every_survival_in_the_main_table_is_the_mean_of_its_run_files(params):
     rows = table[table["metric"] == "survival"]
     assert {"do_nothing", "reconnect", "greedy", "sac", "ace"} <= set(rows["variant"])
     for row in rows.itertuples():
-        seeds = params.seeds if row.variant in params.grid.variants else [0]
+        seeds = params.seeds if row.variant in [*params.grid.variants, *params.grid.other_model] else [0]
         means = []
         for seed in seeds:
             episodes = pd.read_csv(RESULTS / "runs" / row.env / row.variant / f"seed={seed}" / "episodes.csv")

@@ -126,6 +126,7 @@ KEYS = {
     "shape.describe": "whether g_LLM sees an action as text (true) or as its bare index (false)",
     "shape.K": "a key decision's reward is moved by one or two K, up or down, in units of a step's reward",
     "shape.judge": "who moves it: g_LLM, or as many random moves of random decisions",
+    "llm.path": "where the language model lies; that of `language_models` learnt from a corpus of fewer states and actions",
     "train.reward": "dense: of every step; sparse: of a blackout alone",
     "train.decisions": "decisions in training",
     "train.validate_every": "decisions between two validations, of which the best checkpoint is kept",

@@ -23,7 +23,10 @@ def read(params, results):
     return pd.concat(tables, ignore_index=True)
 
 def write_proposers(params, results):
-    table = read(params, results).assign(scale=params.scale)
+    table = read(params, results)
+    sizes = table['proposer'].str.removeprefix(SET).where(table['proposer'].str.startswith(SET))
+    each = table['simulator_calls'] / table['n_episodes']
+    table = table.assign(set_size=pd.to_numeric(sizes), simulator_calls_an_episode=each, scale=params.scale)
     write_table(results, 'proposers', table, HEAD, _cells(params, table), f'Proposers, scale {params.scale}', NOTE)
     draw(params, table, results)
     return table
@@ -41,7 +44,7 @@ def _cells(params, table):
     for row in table[table['learnt'] == ''].to_dict('records'):
         found = table[(table['grid'] == row['grid']) & (table['proposer'] == row['proposer']) & (table['learnt'] != '')]
         learnt = next(iter(found.to_dict('records')), None)
-        own = [_survival(row), _points(row, 'minus_sac'), thousands(row['simulator_calls'] / row['n_episodes'])]
+        own = [_survival(row), _points(row, 'minus_sac'), thousands(row['simulator_calls_an_episode'])]
         policy = [f"{label(learnt['learnt'])}, seeds: {learnt['n_seeds']}", _survival(learnt), _points(learnt, 'minus_proposer')] if learnt else [''] * 3
         before = thousands(row['simulator_calls_before']) + (f"; {thousands(learnt['simulator_calls_before'])}" if learnt else '')
         cells.append([named(params, row['grid']), name_of(row['proposer']), *own, before, *policy])
