@@ -40,8 +40,8 @@ NOTE = (
     "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
     "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
     "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, "
-    "and by the same with other draws where they hold too few; "
-    "the intervals take them as independent, and are too narrow for it (some ten scenarios of one or two source days, of "
+    "each counted once; other ones serve critic_sign, from the model's own measurement. "
+    "The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of "
     "wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the "
     "model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation "
     "that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, "
@@ -62,7 +62,7 @@ NOTE = (
 def rates(params, results):
     """All rates of the declared environments, one below the other, or ReportError where some are missing.
 
-    Where the stage proposers has measured a rate of rates.csv again, on as many states or more, its row stands in its place.
+    Where the stage proposers has measured a rate of rates.csv again, on different states only, its row stands in its place.
     """
     tables = []
     for env in params.grid.environments:
