@@ -1,7 +1,7 @@
 """Proposers: what there is to learn from each of them, and what a policy has learnt from it (our own measurement).
 
     rates  how often one proposal, and five rounds, help in held-out states: `llm/rates.py`, on as many different states as
-           params.yaml asks for
+           params.yaml asks for; beside them those of a plain classifier that learnt from the same labels
     alone  survival of whole episodes where a proposer decides, with its validated rounds; beside it look-ahead within sets
            of actions of several sizes, chosen as the language model's was, and over the whole catalogue, and the trained
            policies, which learnt from a proposer and act without a simulator
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ace import baselines, config, evaluate
+from ace import baselines, classifier, config, evaluate
 from ace.grid.environment import World
 from ace.grid.fastworld import training_world
 from ace.grid.scenarios import ScenarioSet
@@ -28,7 +28,8 @@ from ace.llm.clients import LocalClient
 from ace.llm.controls import control
 from ace.llm.heldout import heldout_states
 from ace.llm.rates import rates
-from ace.llm.roles import PolicyActor
+from ace.llm.roles import BadCase, PolicyActor
+from ace.llm.stats import mean_interval
 from ace.llm.team import read_card
 from ace.llm.text import TextMap
 from ace.replay import play_tasks, tasks_of, write_rows
@@ -38,7 +39,7 @@ from ace.rl.policy import load_policy
 COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
 COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls_before", "simulator_calls", "dc_calls", "llm_calls"]
-CONTROLS = ["random", "frequency", "expert"]
+CONTROLS, CLASSIFIER = ["random", "frequency", "expert"], "classifier"
 TAUGHT_BY = {"sac": "nobody", "random_refine": "random", "frequency_refine": "frequency", "ace": "model", "expert_sac": "expert"}
 """Variants whose policies are played, those of them that are declared, and whose proposals they learnt from."""
 SETS = (1 / 3, 1, 2, 4)
@@ -61,21 +62,32 @@ def measure(environment, output="results"):
     params.environment(environment)
     card = _card(environment)
     learnt = tasks_of(params, environment, [], [v for v in TAUGHT_BY if v in params.grid.variants])
-    found, sets = measure_rates(environment), choose_sets(params, environment)
-    tasks = [(environment, name, None) for name in ("nobody", *CONTROLS, "model_unvalidated", "model")]
+    plain = fit_classifier(environment)
+    found, sets = measure_rates(environment, plain), choose_sets(params, environment)
+    tasks = [(environment, name, None) for name in ("nobody", *CONTROLS)] + [(environment, CLASSIFIER, plain)]
+    tasks += [(environment, name, None) for name in ("model_unvalidated", "model")]
     tasks += [(environment, f"set_{n}", actions) for n, (actions, _) in sets.items()]
     tasks += [(environment, "greedy", None)] + [(environment, variant, path) for variant, _, path in learnt]
     played = play_tasks(_play, tasks, f"{environment}, proposers")
     before = {f"set_{n}": calls for n, (_, calls) in sets.items()}
-    before |= dict.fromkeys(("frequency", "model_unvalidated", "model"), card["budget"]["simulator_calls"])
+    from_corpus = ("frequency", CLASSIFIER, "model_unvalidated", "model")
+    before |= dict.fromkeys(from_corpus, card["budget"]["simulator_calls"])
     table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
     write_rows(found, output, "proposers", f"{environment}_rates")
     write_rows(table, output, "proposers", environment)
     return table, found
 
 
-def measure_rates(environment):
-    """The rates of the embedded model, of chance and of the lookup table on `language_model.heldout_states` different states.
+def fit_classifier(environment):
+    """`ace.classifier` on the embedded model's corpus, which is made once more."""
+    params, world, _, textmap, *_ = _bench(environment)
+    made = corpus.build(params, environment)
+    return classifier.fit(made, textmap, world.features, params.language_model, params.base.sac)
+
+
+def measure_rates(environment, plain):
+    """The rates of the embedded model, of chance, of the lookup table and of the classifier `plain` on
+    `language_model.heldout_states` different states.
 
     Met as those of the model's own measurement, in more scenarios. Behaviours begin an episode alike, so that many a state
     is met more than once; each counts once here.
@@ -95,7 +107,20 @@ def measure_rates(environment):
         for changes in ({}, {"masked": False})
     )
     found, ranking = list(states.values())[:wanted], card["ranking"]
-    return rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)[0]
+    table, _ = rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
+    return pd.concat([table, classifier_rates(environment, plain, whatif, found)], ignore_index=True)
+
+
+def classifier_rates(environment, plain, whatif, states):
+    """The rows of the classifier, as `llm.rates.rates` gives them: doing nothing is the bad case of every state."""
+    params, rows = _bench(environment)[0], []
+    cases = [BadCase(i, state, 0, 0.0) for i, state in enumerate(states)]
+    for metric, rounds in (("one_proposal", 1), ("five_rounds", params.base.refine.rounds)):
+        actor = plain.as_actor(whatif.catalogue, whatif, params.base.refine.model_copy(update={"rounds": rounds}))
+        helped = [found is not None and found.improved for found in actor.refine(cases, 0)]
+        interval = mean_interval(helped, params.language_model.seed)
+        rows.append({"grid": environment, "proposer": CLASSIFIER, "metric": metric, **interval, "n_states": len(states)})
+    return pd.DataFrame(rows)
 
 
 def choose_sets(params, environment):
@@ -166,7 +191,7 @@ def _bench(environment):
 
 def _play(environment, name, given):
     """[EpisodeResult] of one player, on scenarios that no checkpoint was chosen by. given: a set's actions, a policy's path,
-    or None."""
+    the classifier, or None."""
     params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     whatif = WhatIf(world)
     if name == "nobody":
@@ -174,6 +199,8 @@ def _play(environment, name, given):
     elif name in CONTROLS:
         shortlist = params.base.greedy.shortlist
         agent = Alone(control(name, world, whatif, params.base.refine, shortlist, card["ranking"]), whatif)
+    elif name == CLASSIFIER:
+        agent = Alone(given.as_actor(world.catalogue, whatif, params.base.refine), whatif)
     elif name in ("model", "model_unvalidated"):
         client = LocalClient(model, tokenizer, params.base.llm, f"embedded-{environment}")
         kind = Alone if name == "model" else AsProposed

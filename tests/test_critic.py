@@ -234,6 +234,12 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
     again.to_csv(tmp_path / "proposers" / "b_rates.csv", index=False)
     written = language.write_language_model(params, tmp_path)
     assert written[["grid", "value", "n_states"]].to_numpy().tolist()[:2] == [["a", 0.5, 30], ["b", 0.7, 300]], "measured again"
+    again.loc[1] = ["b", "classifier", "one_proposal", 0.9, 0.8, 1.0, 300]
+    again.to_csv(tmp_path / "proposers" / "b_rates.csv", index=False)
+    written = language.write_language_model(params, tmp_path)
+    assert written[["grid", "proposer", "value"]].to_numpy().tolist()[:3] == [
+        ["a", "model", 0.5], ["b", "model", 0.7], ["b", "classifier", 0.9]
+    ], "what only the stage proposers has measured"  # fmt: skip
     tried.iloc[:1].to_csv(tmp_path / "lora" / "b.csv", index=False)
     with pytest.raises(ReportError, match="dvc repro lora@b"):
         language.write_language_model(params, tmp_path)
@@ -281,6 +287,9 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
         "| lr 0.01 | +0.110 [+0.010, +0.210] |",
         "| lr 1e-05 | +0.000 [-0.100, +0.100] |",
     ]
+    beside = pd.concat([table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)])
+    assert "below a classifier on the same corpus (0.70)" in language.answers(params, beside).splitlines()[0]
+    assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(params, beside, "one_proposal")
     shown = language.proposals(params, table, "one_proposal")
     assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
     assert language.signs(params, table).splitlines()[2:] == [
@@ -292,4 +301,7 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
 
 
 def test_committed_rates_can_be_put_together(params):
-    assert {"model", "random", "frequency"} <= set(language.rates(params, ROOT / "results")["proposer"])
+    table = language.rates(params, ROOT / "results")
+    assert set(table["grid"]) == set(params.grid.environments)
+    for _, found in table.groupby("grid"):
+        assert {"model", "random", "frequency", "classifier"} <= set(found["proposer"])

@@ -7,15 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from conftest import small_params
 
-from ace import config, proposers
+from ace import classifier, config, proposers
 from ace.grid.environment import World
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 from ace.llm import corpus, training
 from ace.llm.controls import ControlActor
+from ace.llm.samples import CRITIC_SHARE, Writer
 from ace.llm.text import TextMap
 from ace.report import proposers as drawn
 from ace.report.runs import ReportError
@@ -76,7 +78,7 @@ def test_everyone_plays_the_validation_scenarios_and_nobody_those_of_the_test(pr
     assert {index for split, index in others if split == "validation"} == {2, 3, 4}, "as many as the test has, after the run's own"
     alone = table[table["learnt"] == ""]["proposer"].tolist()
     sets = [f"set_{n}" for n in (2, 6, 12, 24)]
-    assert alone == ["nobody", "random", "frequency", "expert", "model_unvalidated", "model", *sets, "greedy"]
+    assert alone == ["nobody", "random", "frequency", "expert", "classifier", "model_unvalidated", "model", *sets, "greedy"]
     assert table[table["learnt"] != ""][["proposer", "learnt"]].to_numpy().tolist() == [["nobody", "sac"], ["model", "ace"]]
     assert set(table["n_episodes"]) == {3} and set(table["n_seeds"]) == {1}
     assert list(table.columns) == proposers.COLUMNS
@@ -91,13 +93,17 @@ def test_the_scenarios_begin_with_those_of_a_runs_validation(project):
         assert all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
-def test_who_simulates_and_who_is_asked(whole):
+def test_who_simulates_and_who_is_asked(project, whole):
     rows = {(r["proposer"], r["learnt"]): r for r in whole[0].to_dict("records")}
     silent = {("nobody", ""), ("model_unvalidated", ""), ("nobody", "sac"), ("model", "ace")}
     assert {key for key, row in rows.items() if row["simulator_calls"] == 0} == silent
     assert {key for key, row in rows.items() if row["llm_calls"] > 0} == {("model", ""), ("model_unvalidated", "")}
     assert {key for key, row in rows.items() if row["dc_calls"] > 0} == {("expert", ""), ("greedy", "")}
     assert rows["nobody", "sac"]["simulator_calls_before"] == 0 + 1 + 2
+    corpus_calls = json.loads((project[0] / "results/language_model/case14/card.json").read_text())["budget"]["simulator_calls"]
+    assert {p for p in ("frequency", "classifier", "model") if rows[p, ""]["simulator_calls_before"] == corpus_calls > 0} == {
+        "frequency", "classifier", "model"
+    }  # fmt: skip
     assert rows["model", "ace"]["simulator_calls_before"] == 100 + 101 + 102, "without the test"
 
 
@@ -185,8 +191,16 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         return [state, state, *others, *others][: 2 * a_pass + 2], []
 
     monkeypatch.setattr(proposers, "heldout_states", few)
-    monkeypatch.setattr(proposers, "rates", lambda grid, whatif, textmap, client, states, *more: (states, None))
-    found = proposers.measure_rates("case14")
+    seen = []
+    monkeypatch.setattr(
+        proposers, "rates", lambda grid, whatif, textmap, client, states, *more: (pd.DataFrame([{"n": seen.append(states)}]), None)
+    )
+    monkeypatch.setattr(
+        proposers, "classifier_rates", lambda environment, plain, whatif, states: pd.DataFrame([{"n": seen.append(states)}])
+    )
+    assert len(proposers.measure_rates("case14", None)) == 2
+    found, others = seen
+    assert found is others, "the classifier's states are the model's"
     assert asked == [(24, number) for number in range(passes)]
     assert len(found) == min(12, 1 + a_pass * passes) >= n
     assert len({(s.scenario, s.t) for s in found}) == len(found)
@@ -195,7 +209,83 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
 def test_rates_are_of_validation_scenarios_and_of_as_many_states_as_there_are(whole):
     table = whole[1]
     assert set(table["n_states"]) == {12}
+    assert set(table.loc[table["proposer"] == "classifier", "metric"]) == {"one_proposal", "five_rounds"}
     assert {"one_proposal", "five_rounds", "legal_unmasked"} <= set(table["metric"]) and table["value"].between(0, 1).all()
+
+
+# --- the classifier ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain(project):
+    return proposers.fit_classifier("case14")
+
+
+def test_the_classifier_learns_the_labels_of_the_language_model(project, plain):
+    _, params, world, made = project
+    writer = Writer(TextMap(world), made)
+    labels = np.array([made.actions[writer.label(visit)] for visit in made.visits])
+    taught = params.language_model.model_copy(update={"steps": 600})
+    longer = classifier.fit(made, TextMap(world), world.features, taught, params.base.sac)
+    right = np.mean([longer.ranking(visit.state)[0] == a for visit, a in zip(made.visits, labels, strict=True)])
+    assert right > 0.8 > 0.6 > np.bincount(labels).max() / len(labels), "better than to name always the same"
+    assert sorted(plain.ranking(made.visits[0].state)) == sorted(made.actions)
+
+
+def test_the_classifier_is_trained_on_as_many_samples_as_f_llm(project, monkeypatch):
+    _, params, world, made = project
+    drawn = []
+    monkeypatch.setattr(classifier.torch.nn.functional, "cross_entropy", lambda logits, label: (drawn.append(len(label)), logits.sum())[1])
+    classifier.fit(made, TextMap(world), world.features, params.language_model, params.base.sac)
+    n_critic = round(CRITIC_SHARE * params.language_model.steps * params.language_model.batch_size)
+    assert sum(drawn) == params.language_model.steps * params.language_model.batch_size - n_critic
+
+
+def test_the_classifier_is_the_same_each_time_and_leaves_the_draws_of_others_alone(project, plain):
+    before = torch.random.get_rng_state()
+    again = proposers.fit_classifier("case14")
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(plain.network.parameters(), again.network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_classifiers_rates_by_hand(project, plain, backwards):
+    _, params, world, _ = project
+    whatif, refine, states = WhatIf(world), params.base.refine, states_of(project)
+    asked = classifier.Classifier(plain.network, plain.features, plain.actions)
+    if backwards:  # the least probable first, so that the first proposal seldom helps
+        asked.ranking = lambda state: plain.ranking(state)[::-1]
+    helped = {1: [], refine.rounds: []}
+    for state in states:
+        legal = world.catalogue.legality(state.topo, state.cooldown_sub, True)
+        tries = [int(a) for a in asked.ranking(state) if a and world.catalogue.is_legal(legal, int(a))]
+        wanted = whatif.simulate(state, 0).reward + refine.margin
+        for rounds, found in helped.items():
+            found.append(any(whatif.simulate(state, a).reward > wanted for a in tries[:rounds]))
+    table = proposers.classifier_rates("case14", asked, whatif, states).set_index("metric")
+    one, five = table.loc["one_proposal", "value"], table.loc["five_rounds", "value"]
+    assert [one, five] == pytest.approx([np.mean(found) for found in helped.values()], abs=1e-4)
+    assert (one < five) == backwards and five > 0
+    assert set(table["n_states"]) == {len(states)} and set(table["proposer"]) == {"classifier"}
+
+
+def test_the_classifier_alone_plays_its_first_legal_action_that_gains_and_never_tries_doing_nothing(project, monkeypatch):
+    _, params, world, made = project
+    whatif, refine, seen = WhatIf(world), params.base.refine, set()
+    order = np.array([0, *reversed(made.actions[1:].tolist())])
+    stub = classifier.Classifier(None, None, order)
+    stub.ranking = lambda state: order
+    agent = proposers.Alone(stub.as_actor(world.catalogue, whatif, refine), whatif)
+    for state in states_of(project):
+        legal = world.catalogue.legality(state.topo, state.cooldown_sub, True)
+        tries = [int(a) for a in order[1:] if world.catalogue.is_legal(legal, int(a))][: refine.rounds]
+        wanted = whatif.simulate(state, 0).reward + refine.margin
+        expected = next((a for a in tries if whatif.simulate(state, a).reward > wanted), 0)
+        calls = whatif.ac_calls
+        assert agent.act(state, None, None) == expected
+        assert whatif.ac_calls - calls == 1 + (tries.index(expected) + 1 if expected else len(tries)), "doing nothing, and the tries"
+        seen.add(expected)
+    assert len(seen) > 1
 
 
 def test_the_same_bytes_each_time_and_what_is_missing_is_named(project, whole, monkeypatch):
@@ -205,7 +295,7 @@ def test_the_same_bytes_each_time_and_what_is_missing_is_named(project, whole, m
     proposers.measure("case14", "out")
     assert [(folder / "out/proposers" / name).read_bytes() for name in names] == first
     policy = folder / "results/runs/case14/ace/seed=0/policy.safetensors"
-    monkeypatch.setattr(proposers, "measure_rates", lambda environment: pytest.fail("measured before it was looked"))
+    monkeypatch.setattr(proposers, "measure_rates", lambda environment, plain: pytest.fail("measured before it was looked"))
     policy.rename(policy.with_suffix(".away"))
     with pytest.raises(FileNotFoundError, match="its run is missing"):
         proposers.measure("case14", "out")

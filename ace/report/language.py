@@ -1,7 +1,7 @@
 """The language model's table: what each proposer is good for, by grid, and what the model alone adds to doing nothing.
 
 The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), proposers
-(results/proposers/<env>_rates.csv: the same measure on more states) and lora (results/lora/<env>.csv) and are only put
+(results/proposers/<env>_rates.csv: the same measure on more states, and a classifier's) and lora (results/lora/<env>.csv) and are only put
 together here. alone_minus_do_nothing is made from the run files of llm_only and
 reconnect, where both are in the declared grid.
 """
@@ -21,10 +21,12 @@ AS_RUN = "as_run"
 ALONE, REFERENCE = "llm_only", "reconnect"
 PROPOSERS = {
     "model": "Language model",
+    "classifier": "Classifier on the same corpus",
     "frequency": "Lookup table",
     "random": "Random action",
     "random_same_substation": "Random action, same substation",
 }
+BESIDE = {"random": "a random action", "frequency": "the lookup table", "classifier": "a classifier on the same corpus"}
 JUDGES = {"model": "Language model", "majority": "More frequent sign"}  # a coin is right half of the time
 SHIFT = {  # (proposer, metric) -> what it says
     ("model_before_lora", "one_proposal"): "One proposal, before the LoRA rounds",
@@ -43,7 +45,10 @@ NOTE = (
     "each counted once; other ones serve critic_sign, from the model's own measurement. "
     "The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of "
     "wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the "
-    "model's corpus, in that order, whatever the state. random_same_substation draws from the actions of the substation "
+    "model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy "
+    "has, which learnt the best action of each state of the same corpus from as many samples as f_LLM, and names its most "
+    "probable actions one after the other, whatever came of those before. It differs in more than language: it reads the policy's "
+    "input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. random_same_substation draws from the actions of the substation "
     "that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, "
     "the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; "
     "`_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the "
@@ -62,7 +67,8 @@ NOTE = (
 def rates(params, results):
     """All rates of the declared environments, one below the other, or ReportError where some are missing.
 
-    Where the stage proposers has measured a rate of rates.csv again, on different states only, its row stands in its place.
+    Where the stage proposers has measured a rate of rates.csv again, on different states only, its row stands in its place;
+    what it alone has measured, the classifier, comes last.
     """
     tables = []
     for env in params.grid.environments:
@@ -70,7 +76,8 @@ def rates(params, results):
         again = _read(results, f"proposers/{env}_rates.csv", f"proposers@{env}")
         keys = ["proposer", "metric"]
         first = pd.concat([again, table]).drop_duplicates(keys).set_index(keys, drop=False)
-        tables.append(first.loc[pd.MultiIndex.from_frame(table[keys])])
+        order = pd.concat([table[keys], again[keys]]).drop_duplicates()
+        tables.append(first.loc[pd.MultiIndex.from_frame(order)])
     return pd.concat(tables, ignore_index=True)
 
 
@@ -186,9 +193,7 @@ def answers(params, table):
     for grid in dict.fromkeys(table["grid"]):
         said = []
         for metric, name in (("one_proposal", "one proposal"), ("five_rounds", "five rounds")):
-            said.append(
-                _beside(table, grid, metric, name, {"random": "a random action", "frequency": "the lookup table"})
-            )
+            said.append(_beside(table, grid, metric, name, BESIDE))
         said.append(_beside(table, grid, "critic_sign", "sign of g_LLM", {"majority": "always the more frequent sign"}))
         for (proposer, metric), name, digits, unit in GAINS:
             row = _row(table, grid, proposer, metric)

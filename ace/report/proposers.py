@@ -20,6 +20,7 @@ NAMES = {
     "model_unvalidated": "Language model, first proposal as it is",
     "model": "Language model, as f_LLM",
     "frequency": "Lookup table",
+    "classifier": "Classifier on the same corpus",
     "expert": "Expert: the best of the whole catalogue",
     "greedy": "Greedy look-ahead, whole catalogue",
 }
@@ -34,8 +35,8 @@ NOTE = (
     "plays the action with the lowest simulated loading: of a set of actions that was chosen on training scenarios as the "
     "language model's was, or of a shortlist of the whole catalogue, whose best the expert proposes. They all simulate before "
     "they act, but for the unvalidated one; a policy does not. Power flows before: of the corpus, of the choice of the set alone, or "
-    "(behind the semicolon) of the policy's training with the corpus it needs; the lookup table counts the language model's "
-    "corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the language "
+    "(behind the semicolon) of the policy's training with the corpus it needs; the lookup table and the classifier, "
+    "a network that learnt the best action of each of its states, count the language model's corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the language "
     "model and random actions, were played once, and the luck of their draws is in no interval."
 )
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 import torch
-from ace import baselines, config, evaluate
+from ace import baselines, classifier, config, evaluate
 from ace.grid.environment import World
 from ace.grid.fastworld import training_world
 from ace.grid.scenarios import ScenarioSet
@@ -14,7 +14,8 @@ from ace.llm.clients import LocalClient
 from ace.llm.controls import control
 from ace.llm.heldout import heldout_states
 from ace.llm.rates import rates
-from ace.llm.roles import PolicyActor
+from ace.llm.roles import BadCase, PolicyActor
+from ace.llm.stats import mean_interval
 from ace.llm.team import read_card
 from ace.llm.text import TextMap
 from ace.replay import play_tasks, tasks_of, write_rows
@@ -23,7 +24,7 @@ from ace.rl.policy import load_policy
 COLUMNS = ['grid', 'proposer', 'learnt', 'survival', 'ci_low', 'ci_high', 'minus_sac', 'minus_sac_low', 'minus_sac_high']
 COLUMNS += ['minus_proposer', 'minus_proposer_low', 'minus_proposer_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls_before', 'simulator_calls', 'dc_calls', 'llm_calls']
-CONTROLS = ['random', 'frequency', 'expert']
+CONTROLS, CLASSIFIER = (['random', 'frequency', 'expert'], 'classifier')
 TAUGHT_BY = {'sac': 'nobody', 'random_refine': 'random', 'frequency_refine': 'frequency', 'ace': 'model', 'expert_sac': 'expert'}
 SETS = (1 / 3, 1, 2, 4)
 PASSES, MANY = (3, 2)
@@ -33,19 +34,27 @@ def measure(environment, output='results'):
     params.environment(environment)
     card = _card(environment)
     learnt = tasks_of(params, environment, [], [v for v in TAUGHT_BY if v in params.grid.variants])
-    found, sets = (measure_rates(environment), choose_sets(params, environment))
-    tasks = [(environment, name, None) for name in ('nobody', *CONTROLS, 'model_unvalidated', 'model')]
+    plain = fit_classifier(environment)
+    found, sets = (measure_rates(environment, plain), choose_sets(params, environment))
+    tasks = [(environment, name, None) for name in ('nobody', *CONTROLS)] + [(environment, CLASSIFIER, plain)]
+    tasks += [(environment, name, None) for name in ('model_unvalidated', 'model')]
     tasks += [(environment, f'set_{n}', actions) for n, (actions, _) in sets.items()]
     tasks += [(environment, 'greedy', None)] + [(environment, variant, path) for variant, _, path in learnt]
     played = play_tasks(_play, tasks, f'{environment}, proposers')
     before = {f'set_{n}': calls for n, (_, calls) in sets.items()}
-    before |= dict.fromkeys(('frequency', 'model_unvalidated', 'model'), card['budget']['simulator_calls'])
+    from_corpus = ('frequency', CLASSIFIER, 'model_unvalidated', 'model')
+    before |= dict.fromkeys(from_corpus, card['budget']['simulator_calls'])
     table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
     write_rows(found, output, 'proposers', f'{environment}_rates')
     write_rows(table, output, 'proposers', environment)
     return (table, found)
 
-def measure_rates(environment):
+def fit_classifier(environment):
+    params, world, _, textmap, *_ = _bench(environment)
+    made = corpus.build(params, environment)
+    return classifier.fit(made, textmap, world.features, params.language_model, params.base.sac)
+
+def measure_rates(environment, plain):
     params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     settings, run, whatif = (params.language_model, params.base, WhatIf(world))
     world, states, wanted = (_with(world, scenarios), {}, settings.heldout_states)
@@ -55,7 +64,18 @@ def measure_rates(environment):
             states |= {b''.join((a.tobytes() for a in state.to_arrays().values())): state for state in found}
     client, unmasked = (LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f'embedded-{environment}') for changes in ({}, {'masked': False}))
     found, ranking = (list(states.values())[:wanted], card['ranking'])
-    return rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)[0]
+    table, _ = rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
+    return pd.concat([table, classifier_rates(environment, plain, whatif, found)], ignore_index=True)
+
+def classifier_rates(environment, plain, whatif, states):
+    params, rows = (_bench(environment)[0], [])
+    cases = [BadCase(i, state, 0, 0.0) for i, state in enumerate(states)]
+    for metric, rounds in (('one_proposal', 1), ('five_rounds', params.base.refine.rounds)):
+        actor = plain.as_actor(whatif.catalogue, whatif, params.base.refine.model_copy(update={'rounds': rounds}))
+        helped = [found is not None and found.improved for found in actor.refine(cases, 0)]
+        interval = mean_interval(helped, params.language_model.seed)
+        rows.append({'grid': environment, 'proposer': CLASSIFIER, 'metric': metric, **interval, 'n_states': len(states)})
+    return pd.DataFrame(rows)
 
 def choose_sets(params, environment):
     sets = {}
@@ -113,6 +133,8 @@ def _play(environment, name, given):
     elif name in CONTROLS:
         shortlist = params.base.greedy.shortlist
         agent = Alone(control(name, world, whatif, params.base.refine, shortlist, card['ranking']), whatif)
+    elif name == CLASSIFIER:
+        agent = Alone(given.as_actor(world.catalogue, whatif, params.base.refine), whatif)
     elif name in ('model', 'model_unvalidated'):
         client = LocalClient(model, tokenizer, params.base.llm, f'embedded-{environment}')
         kind = Alone if name == 'model' else AsProposed
