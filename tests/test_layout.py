@@ -19,7 +19,7 @@ ORDER = (
     {"config", "records", "checkpoint"},
     {"grid"},
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
-    {"coevolve", "baselines"},
+    {"coevolve", "baselines", "classifier"},
     {"evaluate"},
     {"replay"},
     {"experiment", "deploy", "outages", "official", "lora", "judged"},
