@@ -1,13 +1,13 @@
 """Proposers: what there is to learn from each of them, and what a policy has learnt from it (our own measurement).
 
     rates  how often one proposal, and five rounds, help in held-out states: `llm/rates.py`, on as many different states as
-           params.yaml asks for; beside them those of a plain classifier that learnt from the same labels
+           params.yaml asks for; beside them those of a plain classifier that learnt from the same corpus
     alone  survival of whole episodes where a proposer decides, with its validated rounds; beside it look-ahead within sets
            of actions of several sizes, chosen as the language model's was, and over the whole catalogue, and the trained
            policies, which learnt from a proposer and act without a simulator
 
 All on scenarios of the validation's days, those played alone other ones than checkpoints were chosen by. No test scenario
-is played, nothing is trained, and nothing is chosen by it.
+is played, nothing but the classifier is trained, and nothing is chosen by it.
 """
 
 import copy
