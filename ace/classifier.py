@@ -1,7 +1,7 @@
 """A plain classifier on the corpus from which the language model learnt: what its labels allow (our reference).
 
-It names actions of the same set. It is trained on the best action of each state, with as many samples as f_LLM's and in batches
-of the same size; nothing was tuned. It differs from f_LLM in more than language: the network is that of SAC's policy and
+It names actions of the same set. It is trained on the best action of each state other than to do nothing, with as many samples as f_LLM's and in
+batches of the same size; nothing was tuned. It differs from f_LLM in more than language: the network is that of SAC's policy and
 reads what the policy reads, all loadings, loads and generation, where the text has the ten fullest lines; it names the most
 probable actions, where the model draws; and its samples all ask for the first proposal, where the model's also show
 tries, and then ask for the next best.
@@ -38,15 +38,15 @@ class Classifier:
 
 
 def fit(made, textmap, features, settings, sac):
-    """Trained by cross-entropy with the label of each of the corpus's states (`samples.Writer.label`, nothing tried yet: it
-    may be to do nothing, which is skipped where that is the bad case).
+    """Trained by cross-entropy with the label of each of the corpus's states (`samples.Writer.label`) where to do nothing is
+    the bad case.
 
     made: llm.corpus.Corpus; settings: config.LanguageModel, of which seed, steps and batch_size are read, less the share of
     samples that are g_LLM's; sac: config.settings.Sac, of which hidden and lr are. The same seed gives the same bytes.
     """
     writer = Writer(textmap, made)
     x = torch.from_numpy(np.stack([features(visit.state) for visit in made.visits]))
-    label = torch.tensor([writer.label(visit) for visit in made.visits])
+    label = torch.tensor([writer.label(visit, [0]) for visit in made.visits])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = Network(x.shape[1], sac.hidden, len(made.actions))

@@ -1,13 +1,15 @@
 """Proposers: what there is to learn from each of them, and what a policy has learnt from it (our own measurement).
 
-    rates  how often one proposal, and five rounds, help in held-out states: `llm/rates.py`, on as many different states as
-           params.yaml asks for; beside them those of a plain classifier that learnt from the same corpus
+    rates  how often one proposal, and five rounds, help in held-out states: `llm/rates.py`, on STATES times as many states as
+           params.yaml asks for, all different; beside them those of a plain classifier that learnt from the same corpus, and of
+           all three with each further round at another substation (<proposer>_elsewhere)
     alone  survival of whole episodes where a proposer decides, with its validated rounds; beside it look-ahead within sets
            of actions of several sizes, chosen as the language model's was, and over the whole catalogue, and the trained
            policies, which learnt from a proposer and act without a simulator
 
 All on scenarios of the validation's days, those played alone other ones than checkpoints were chosen by. No test scenario
-is played, nothing but the classifier is trained, and nothing is chosen by it.
+is played, nothing but the classifier is trained, and nothing is chosen by it. (The rule of the rows `_elsewhere` was found on
+other states of these days, of other draws of their scenarios.)
 """
 
 import copy
@@ -25,7 +27,7 @@ from ace.grid.scenarios import ScenarioSet
 from ace.grid.whatif import WhatIf
 from ace.llm import corpus, embedded
 from ace.llm.clients import LocalClient
-from ace.llm.controls import control
+from ace.llm.controls import ControlActor, control
 from ace.llm.heldout import heldout_states
 from ace.llm.rates import rates
 from ace.llm.roles import BadCase, PolicyActor
@@ -39,14 +41,15 @@ from ace.rl.policy import load_policy
 COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
 COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls_before", "simulator_calls", "dc_calls", "llm_calls"]
-CONTROLS, CLASSIFIER = ["random", "frequency", "expert"], "classifier"
-TAUGHT_BY = {"sac": "nobody", "random_refine": "random", "frequency_refine": "frequency", "ace": "model", "expert_sac": "expert"}
+CONTROLS, CLASSIFIER, MODELS = ["random", "frequency", "expert"], "classifier", ["model_unvalidated", "model", "model_elsewhere"]
+TAUGHT_BY = {"sac": "nobody", "random_refine": "random", "frequency_refine": "frequency", "ace": "model",
+             "ace_elsewhere": "model_elsewhere", "expert_sac": "expert"}  # fmt: skip
 """Variants whose policies are played, those of them that are declared, and whose proposals they learnt from."""
 SETS = (1 / 3, 1, 2, 4)
 """Sizes of sets of actions, in units of the language model's."""
-PASSES, MANY = 3, 2
-"""Times that validation scenarios are gone through for held-out states, each time with other draws, at the most; and how many
-states are looked for each time, in units of the number wanted, as some are met again."""
+STATES, A_PASS, PASSES = 3, 2, 9
+"""Held-out states that rates are of, and how many are looked for each time that the validation scenarios are gone through, as many
+are met again, both in units of `language_model.heldout_states`; and the most times, each with other draws."""
 
 
 def measure(environment, output="results"):
@@ -65,12 +68,12 @@ def measure(environment, output="results"):
     plain = fit_classifier(environment)
     found, sets = measure_rates(environment, plain), choose_sets(params, environment)
     tasks = [(environment, name, None) for name in ("nobody", *CONTROLS)] + [(environment, CLASSIFIER, plain)]
-    tasks += [(environment, name, None) for name in ("model_unvalidated", "model")]
+    tasks += [(environment, name, None) for name in MODELS]
     tasks += [(environment, f"set_{n}", actions) for n, (actions, _) in sets.items()]
     tasks += [(environment, "greedy", None)] + [(environment, variant, path) for variant, _, path in learnt]
     played = play_tasks(_play, tasks, f"{environment}, proposers")
     before = {f"set_{n}": calls for n, (_, calls) in sets.items()}
-    from_corpus = ("frequency", CLASSIFIER, "model_unvalidated", "model")
+    from_corpus = ("frequency", CLASSIFIER, *MODELS)
     before |= dict.fromkeys(from_corpus, card["budget"]["simulator_calls"])
     table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
     write_rows(found, output, "proposers", f"{environment}_rates")
@@ -79,27 +82,33 @@ def measure(environment, output="results"):
 
 
 def fit_classifier(environment):
-    """`ace.classifier` on the embedded model's corpus, which is made once more."""
-    params, world, _, textmap, *_ = _bench(environment)
+    """`ace.classifier` on the embedded model's corpus, which is made once more; ConfigError where it is another one by now."""
+    params, world, _, textmap, card, *_ = _bench(environment)
     made = corpus.build(params, environment)
+    if made.actions.tolist() != card["actions"] or made.budget != card["budget"]:
+        raise config.ConfigError(
+            f"the corpus of {environment} is no longer the one that its language model learnt from: run the stage language_model"
+        )
     return classifier.fit(made, textmap, world.features, params.language_model, params.base.sac)
 
 
 def measure_rates(environment, plain):
     """The rates of the embedded model, of chance, of the lookup table and of the classifier `plain` on
-    `language_model.heldout_states` different states.
+    STATES * `language_model.heldout_states` different states, and of those that rank also with each round elsewhere.
 
-    Met as those of the model's own measurement, in more scenarios. Behaviours begin an episode alike, so that many a state
-    is met more than once; each counts once here.
+    Met as those of the model's own measurement, in more scenarios of the validation's days, of draws that nothing else sees.
+    Behaviours begin an episode alike, so that many a state is met more than once; each counts once here.
     """
     params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     settings, run, whatif = params.language_model, params.base, WhatIf(world)
-    world, states, wanted = _with(world, scenarios), {}, settings.heldout_states
+    fresh = {"seed": params.scenarios.seed + 1, "validation": len(scenarios)}
+    fresh = ScenarioSet(world.source, world.spec, params.scenarios.model_copy(update=fresh), "validation")
+    world, states, wanted = _with(world, fresh), {}, STATES * settings.heldout_states
     for number in range(PASSES):
         if len(states) < wanted:
             found, _ = heldout_states(
-                world, whatif, np.array(card["actions"]), settings.shortlist, run.refine.margin, MANY * wanted,
-                settings.seed + number,
+                world, whatif, np.array(card["actions"]), settings.shortlist, run.refine.margin,
+                A_PASS * settings.heldout_states, settings.seed + number,
             )  # fmt: skip
             states |= {b"".join(a.tobytes() for a in state.to_arrays().values()): state for state in found}
     client, unmasked = (
@@ -108,19 +117,48 @@ def measure_rates(environment, plain):
     )
     found, ranking = list(states.values())[:wanted], card["ranking"]
     table, _ = rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
-    return pd.concat([table, classifier_rates(environment, plain, whatif, found)], ignore_index=True)
+    lookup = control("frequency", world, whatif, run.refine, run.greedy.shortlist, ranking)
+    classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
+    others = {
+        CLASSIFIER: classified,
+        "model_elsewhere": PolicyActor(client, textmap, whatif, _elsewhere(run.refine)),
+        "frequency_elsewhere": elsewhere(lookup),
+        f"{CLASSIFIER}_elsewhere": elsewhere(classified),
+    }
+    rows = [row for name, actor in others.items() for row in rates_of(environment, name, actor, found)]
+    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
 
 
-def classifier_rates(environment, plain, whatif, states):
-    """The rows of the classifier, as `llm.rates.rates` gives them: doing nothing is the bad case of every state."""
+def rates_of(environment, name, actor, states):
+    """Rows of one more proposer, as `llm.rates.rates` gives them: doing nothing is the bad case of every state."""
     params, rows = _bench(environment)[0], []
-    cases = [BadCase(i, state, 0, 0.0) for i, state in enumerate(states)]
-    for metric, rounds in (("one_proposal", 1), ("five_rounds", params.base.refine.rounds)):
-        actor = plain.as_actor(whatif.catalogue, whatif, params.base.refine.model_copy(update={"rounds": rounds}))
-        helped = [found is not None and found.improved for found in actor.refine(cases, 0)]
-        interval = mean_interval(helped, params.language_model.seed)
-        rows.append({"grid": environment, "proposer": CLASSIFIER, "metric": metric, **interval, "n_states": len(states)})
-    return pd.DataFrame(rows)
+    refined = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], params.language_model.seed)
+    rounds = [found.rounds if found is not None and found.improved else np.inf for found in refined]
+    for metric, most in (("one_proposal", 1), ("five_rounds", params.base.refine.rounds)):
+        interval = mean_interval([n <= most for n in rounds], params.language_model.seed)
+        rows.append({"grid": environment, "proposer": name, "metric": metric, **interval, "n_states": len(states)})
+    return rows
+
+
+def elsewhere(actor):
+    """A control under the rule of f_LLM's proposer llm_elsewhere: the first of its actions at each substation, then the rest."""
+
+    def propose(state, legal, rng):
+        seen, rest = set(), []
+        for action in actor.propose(state, legal, rng):
+            sub = int(actor.catalogue.sub[action])
+            if sub in seen:
+                rest.append(action)
+            else:
+                seen.add(sub)
+                yield action
+        yield from rest
+
+    return ControlActor(propose, actor.catalogue, actor.whatif, actor.settings)
+
+
+def _elsewhere(refine):
+    return refine.model_copy(update={"proposer": "llm_elsewhere"})
 
 
 def choose_sets(params, environment):
@@ -201,10 +239,11 @@ def _play(environment, name, given):
         agent = Alone(control(name, world, whatif, params.base.refine, shortlist, card["ranking"]), whatif)
     elif name == CLASSIFIER:
         agent = Alone(given.as_actor(world.catalogue, whatif, params.base.refine), whatif)
-    elif name in ("model", "model_unvalidated"):
+    elif name in MODELS:
         client = LocalClient(model, tokenizer, params.base.llm, f"embedded-{environment}")
-        kind = Alone if name == "model" else AsProposed
-        agent = kind(PolicyActor(client, textmap, whatif, params.base.refine), whatif)
+        kind = AsProposed if name == "model_unvalidated" else Alone
+        refine = _elsewhere(params.base.refine) if name == "model_elsewhere" else params.base.refine
+        agent = kind(PolicyActor(client, textmap, whatif, refine), whatif)
     elif name.startswith("set_"):
         agent = SetLookAhead(whatif, given)
     elif name == "greedy":

@@ -66,6 +66,11 @@ def test_variants_differ_from_base_by_what_they_say_only():
     differing = {key for key in ace if ace[key] != sac[key]}
     assert differing == {"refine", "shape", "finetune"}
     assert not params.settings("sac").uses_llm and params.settings("ace_no_actor").uses_llm
+    elsewhere = params.settings("ace_elsewhere")
+    assert elsewhere.model_dump() == {**ace, "refine": {**ace["refine"], "proposer": "llm_elsewhere"}}
+    by_llm = {name: elsewhere.refine.model_copy(update={"proposer": name}).by_llm for name in ("llm_elsewhere", "llm", "expert", "random")}
+    assert by_llm == {"llm_elsewhere": True, "llm": True, "expert": False, "random": False}
+    assert elsewhere.model_copy(update={"shape": params.settings("sac").shape}).uses_llm, "with f_LLM alone too"
 
 
 def test_a_language_model_of_a_variants_own_differs_by_what_it_says_only():

@@ -290,6 +290,12 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
     beside = pd.concat([table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)])
     assert "below a classifier on the same corpus (0.70)" in language.answers(params, beside).splitlines()[0]
     assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(params, beside, "one_proposal")
+    elsewhere = [["a", f"{name}_elsewhere", "five_rounds", mean, mean - 0.05, mean + 0.05, 30]
+                 for name, mean in (("model", 0.9), ("frequency", 0.7), ("classifier", 0.95))]  # fmt: skip
+    beside = pd.concat([table, pd.DataFrame(elsewhere, columns=language.COLUMNS)])
+    said = "five rounds, each elsewhere 0.90 [0.85, 0.95]: above the lookup table by the same rule (0.70), interval overlaps that of the classifier by it"
+    assert said in language.answers(params, beside).splitlines()[0]
+    assert "| a | Lookup table, each round elsewhere | 0.700 [" in language.proposals(params, beside, "five_rounds")
     shown = language.proposals(params, table, "one_proposal")
     assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
     assert language.signs(params, table).splitlines()[2:] == [
@@ -305,3 +311,4 @@ def test_committed_rates_can_be_put_together(params):
     assert set(table["grid"]) == set(params.grid.environments)
     for _, found in table.groupby("grid"):
         assert {"model", "random", "frequency", "classifier"} <= set(found["proposer"])
+        assert {f"{name}_elsewhere" for name in ("model", "frequency", "classifier")} <= set(found["proposer"])

@@ -117,6 +117,21 @@ def test_all_texts_of_a_small_guide(case14):
     assert found == set(map(int, ids)) - forbidden
 
 
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_a_guide_names_no_substation_that_is_to_be_avoided_while_there_is_another(seed):
+    textmap, rng = textmap_of("l2rpn_wcci_2020"), np.random.default_rng(seed)
+    state = any_state(textmap, rng)
+    ids, c = legal_ids(textmap, state), textmap.catalogue
+    subs = set(c.sub[ids[ids > 0]].tolist())
+    avoided = set(rng.choice(sorted(subs), size=int(rng.integers(len(subs) + 1)), replace=False).tolist()) if subs else set()
+    guide = Guide(textmap, legality(textmap, state), avoided=avoided)
+    named = {int(unit.split()[-1]) for unit in guide.follow("")[0] if "substation" in unit}
+    assert named == (subs - avoided or subs)
+    assert set(guide.unwanted) == {f"substation {s}" for s in range(c.n_sub) if s not in named}, "the reasons name what may be done"
+    assert Guide(textmap, legality(textmap, state)).unwanted == []
+
+
 def test_a_guide_with_everything_forbidden_says_nothing(wcci):
     closed = np.ones(wcci.catalogue.n_sub, dtype=np.int16)
     legal = legality(wcci, state_of(wcci, cooldown_sub=closed))
@@ -216,6 +231,27 @@ def test_a_random_model_says_only_legal_untried_actions(wcci, make, begin):
     assert len({p.value for p in proposed[2:]}) > 8
 
 
+def test_reasons_do_not_name_what_the_answer_may_not(wcci):
+    """Of a tokenizer with names in one piece; one that writes them in pieces is left alone until the answer."""
+    tokenizer, state = words(wcci), state_of(wcci)
+    spelling, end = Spelling(tokenizer), tokenizer.eos_token_id
+    assert spelling.whole("substation 16") == tokenizer("substation 16")["input_ids"] and not spelling.whole("substation 999")
+    assert not Spelling(subwords(wcci)).whole("substation 16")
+    cooldown = np.zeros(wcci.catalogue.n_sub, dtype=np.int16)
+    cooldown[5] = 3
+    legal = legality(wcci, state_of(wcci, cooldown_sub=cooldown))
+    guides = [Guide(wcci, legal, avoided=avoided) for avoided in ({3, 16}, set(), None)] + [None, Verdict(1)]
+    ids, scores = torch.zeros((5, 1), dtype=torch.long), torch.randn((5, len(tokenizer)))
+    before = scores.clone()
+    masked = LegalDecoding(guides, spelling, end, 1)(ids, scores)
+    gone = torch.isinf(masked)
+    never = [s for s in range(wcci.catalogue.n_sub) if not (wcci.catalogue.sub[legal_ids(wcci, state)] == s).any()]
+    for row, names in ((0, {3, 5, 16, *never}), (1, {5, *never})):
+        expected = tokenizer(" ".join(f"substation {s}" for s in names))["input_ids"]
+        assert gone[row].nonzero().ravel().tolist() == sorted(expected)
+    assert not gone[2:].any() and torch.equal(masked[~gone], scores[~gone]) and torch.equal(scores, before)
+
+
 @pytest.mark.parametrize("make", [words, subwords])
 @pytest.mark.parametrize("begin", ["adjustments :\n", "help : substation 5 , 93 %\nadjustments :\n"])
 def test_a_random_model_judges_only_the_key_decision_in_one_of_four_ways(wcci, make, begin):
@@ -280,6 +316,66 @@ def test_the_actor_forbids_what_it_has_tried(case14):
     actor = PolicyActor(client, case14, FakeWhatIf(case14, {0: 0.0, 5: 0.1}), REFINE.model_copy(update={"rounds": 2}))
     actor.refine([BadCase(0, state_of(case14), 0, -0.5), BadCase(1, state_of(case14), 5, -0.5)], seed=0)
     assert seen == [[{0}, {5}], [{0, 3}, {5, 7}]]
+
+
+@pytest.mark.parametrize("proposer", ["llm", "llm_elsewhere"])
+def test_a_further_round_looks_elsewhere(case14, proposer):
+    """Away from the substations that were tried, not from that of the bad action: another pattern there may be right."""
+    seen, bad = [], 5
+    sub = case14.catalogue.sub
+
+    class Watching(Scripted):
+        def _complete(self, prompts, seed, guides):
+            seen.append([guide.avoided for guide in guides])
+            return super()._complete(prompts, seed, guides)
+
+    tried = [int(np.flatnonzero(sub == s)[1]) for s in (4, 5)]  # the first is as it stands
+    client = Watching([say(case14, tried[0]), say(case14, 0), say(case14, tried[1]), say(case14, 0)])
+    settings = REFINE.model_copy(update={"rounds": 4, "proposer": proposer})
+    actor = PolicyActor(client, case14, FakeWhatIf(case14, {0: 0.0, bad: 0.1}), settings)
+    actor.refine([BadCase(0, state_of(case14), bad, -0.5)], seed=0)
+    assert seen == ([[set()], [{4}], [{4}], [{4, 5}]] if proposer == "llm_elsewhere" else [[None]] * 4)
+
+
+@pytest.mark.parametrize("proposer, places", [("llm", 1), ("llm_elsewhere", 4)])
+def test_a_model_of_one_idea_goes_elsewhere_when_it_has_to(wcci, proposer, places, monkeypatch):
+    """Through decoding itself: a model that always wants substation 16 names it once, and then does not argue for it either."""
+    tokenizer = words(wcci)
+    help_ = tokenizer("help : substation 16\naction : substation 16")["input_ids"]
+    model = embedded.make_model(tokenizer, SimpleNamespace(hidden=16, layers=1, heads=2, ffn=16, seed=1)).eval()
+
+    class Stubborn(LogitsProcessor):
+        def __init__(self, start):
+            self.start = start
+
+        def __call__(self, input_ids, scores):
+            written = input_ids.shape[1] - self.start
+            if written < len(help_):
+                scores = torch.where(torch.arange(scores.shape[1]) == help_[written], 50.0, scores)
+            return scores
+
+    real = clients.LegalDecoding
+    monkeypatch.setattr(clients, "LegalDecoding", lambda *given: Both(Stubborn(given[-1]), real(*given)))
+    client = clients.LocalClient(model, tokenizer, llm(temperature=0.0, max_new_tokens=150), "m")
+    settings = REFINE.model_copy(update={"rounds": 4, "proposer": proposer})
+    actor = PolicyActor(client, wcci, FakeWhatIf(wcci, {}), settings)
+    (found,) = actor.refine([BadCase(0, state_of(wcci), 0, -0.5)], seed=0)
+    named = [int(wcci.catalogue.sub[action]) for action, _ in found.tried]
+    assert named[0] == 16 and len(named) == 4 and len(set(named)) == places
+    argued = ["substation 16" in record["reply"].partition("action")[0] for record in actor.recorder.records]
+    assert argued == [True, *[proposer == "llm"] * 3]
+
+
+class Both(LogitsProcessor):
+    """One after the other: what a model wants, then what it may."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def __call__(self, input_ids, scores):
+        for part in self.parts:
+            scores = part(input_ids, scores)
+        return scores
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------

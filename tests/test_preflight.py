@@ -373,6 +373,14 @@ def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
     assert any(line.endswith("language models, 6 in all") for line in told)
 
 
+def test_f_llm_by_its_other_rule_is_counted_as_f_llm():
+    params = config.load(ROOT / "params.yaml")
+    ace, elsewhere, expert = (cell_of(params, f"train@wcci2020-{name}") for name in ("ace", "ace_elsewhere", "expert_sac"))
+    assert elsewhere.tunes and not expert.tunes
+    calls = [measured(params)._calls(cell) for cell in (ace, elsewhere, expert)]
+    assert calls[0] == calls[1] and calls[0][0] > 0 and calls[2] == (0, 0)
+
+
 def test_a_lookup_table_of_a_variants_own_model_is_made_with_it(tmp_path):
     def change(raw):
         raw["language_models"], raw["grid"]["other_model"] = {"own": {}}, ["own"]

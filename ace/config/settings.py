@@ -74,8 +74,13 @@ class Refine(Model):
     """Refined samples in a run at the most."""
     bad_case: bool
     """Whether the prompt shows the bad action and its outcome."""
-    proposer: Literal["llm", "random", "frequency", "expert"]
-    """Who stands in for f_LLM: the model, or as controls a random legal action, the most frequent labels, greedy look-ahead."""
+    proposer: Literal["llm", "llm_elsewhere", "random", "frequency", "expert"]
+    """Who proposes: the model, at will or with each further round at another substation, or as controls a random legal action,
+    the most frequent labels, greedy look-ahead."""
+
+    @property
+    def by_llm(self):
+        return self.proposer in ("llm", "llm_elsewhere")
 
 
 class Shape(Model):
@@ -129,7 +134,8 @@ class Llm(Model):
     temperature: Annotated[float, Field(ge=0)]
     max_new_tokens: Whole
     masked: bool
-    """Whether a local model's tokens that can't lead to a legal, untried action are masked while decoding."""
+    """Whether a local model's tokens that can't lead to a legal, untried action are masked while decoding. Without it, or with
+    a server, `refine.proposer: llm_elsewhere` is the same as `llm`."""
     timeout_s: Positive
     retries: Count
     concurrency: Whole
@@ -161,7 +167,7 @@ class Settings(Model):
     def uses_llm(self):
         """Whether a language model is asked, in training or (llm_only) in play."""
         return self.method == "llm_only" or (self.method == "sac" and (
-            (self.refine.enabled and self.refine.proposer == "llm")
+            (self.refine.enabled and self.refine.by_llm)
             or (self.shape.enabled and self.shape.judge == "llm")
             or self.teach.enabled
         ))  # fmt: skip

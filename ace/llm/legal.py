@@ -1,4 +1,5 @@
-"""Legal decoding: while a local model writes its answer line, tokens that can't lead to an answer that counts are masked.
+"""Legal decoding: while a local model writes its answer line, tokens that can't lead to an answer that counts are masked, and
+on demand names of substations that the answer may not have in the reasons before it.
 
 `Guide` knows the language of f_LLM's legal, untried actions in one state (`TextMap.action`), `Verdict` that of g_LLM's
 adjustments of one decision (`text.adjustment`), both as text, whatever the tokens are. `Spelling` says which
@@ -24,11 +25,17 @@ class Guide:
     """
 
     begun = re.compile(r"(?:^|[\r\n])\s*action\s*:(\s*)$", re.IGNORECASE | re.ASCII)
-    """A reply whose last line begins as the parser wants it: from here on the guide leads."""
+    """A reply whose last line begins as the parser wants it: from here on the guide leads, before only `unwanted` names are
+    masked."""
 
-    def __init__(self, textmap, legal, forbidden=()):
-        """legal: legality vector of the state, (L,) uint8; forbidden: action ids that are not wanted, do nothing may be one."""
+    def __init__(self, textmap, legal, forbidden=(), avoided=None):
+        """legal: legality vector of the state, (L,) uint8; forbidden: action ids that are not wanted, do nothing may be one.
+
+        avoided: substations that are not to be named; where there is no other one left, they may be. With any such set, an empty
+        one too, `unwanted` holds the names of all substations that can't be answered, so that the reasons don't argue for them.
+        """
         self.textmap, self.catalogue, self.legal = textmap, textmap.catalogue, legal
+        self.avoided, self.unwanted = avoided, []
         self.forbidden = np.array(sorted(forbidden), dtype=np.int64)
         self._done, self._places = "", {"": (self._first_units(), False)}
 
@@ -75,6 +82,9 @@ class Guide:
         subs = np.flatnonzero(np.bincount(c.sub[1 : c.n_enum][enumerated[1:]], minlength=c.n_sub)).tolist()
         if self._hub_allowed is not None and self._hub_allowed.any():
             subs.append(c.hub)
+        if self.avoided is not None:
+            subs = [s for s in subs if s not in self.avoided] or subs
+            self.unwanted = [f"substation {s}" for s in range(c.n_sub) if s not in subs]
         units = {" do nothing": _complete} if enumerated[0] else {}
         return units | {f" substation {s}": partial(self._substation, s) for s in subs}
 
@@ -118,6 +128,8 @@ def _complete():
 class Verdict:
     """What may follow where g_LLM adjusts the key decision: its number, and one of the four multiples of K."""
 
+    unwanted = ()
+
     begun = re.compile(r"(?:^|[\r\n])\s*adjustments\s*:?[ \t]*[\r\n](\s*)$", re.IGNORECASE | re.ASCII)
 
     def __init__(self, number):
@@ -153,13 +165,20 @@ class Spelling:
             self._known[text] = [self._id[begin] for begin, rest in beginnings if not rest or self.first(rest)]
         return self._known[text]
 
+    def whole(self, name):
+        """Ids of the tokens that are this name, with a space before it or without: none where it is written in pieces."""
+        return [self._id[text] for text in (name, " " + name) if text in self._id]
+
 
 class LegalDecoding(LogitsProcessor):
-    """Masks the batch of one `generate` call. A row is free until its answer line begins, then it is guided to the end."""
+    """Masks the batch of one `generate` call. A row is free until its answer line begins, but for unwanted names; then it is
+    guided to the end."""
 
     def __init__(self, guides, spelling, end, start):
         """guides: a Guide, a Verdict or None for each row; end: id of the end token; start: width of the prompts in tokens."""
         self.guides, self.spelling, self.end, self.start = list(guides), spelling, end, start
+        names = [guide.unwanted if guide else () for guide in self.guides]
+        self.unwanted = [[i for name in row for i in spelling.whole(name)] for row in names]
         self.texts = [""] * len(self.guides)  # the reply of a row while it is free
         self.answers = [None] * len(self.guides)  # what stands where the guide leads, else None
 
@@ -168,9 +187,12 @@ class LegalDecoding(LogitsProcessor):
             for row, token in enumerate(input_ids[:, -1].tolist()):
                 if self.guides[row] is not None:
                     self._read(row, token)
-        rows, columns, masked = [], [], []
+        rows, columns, masked, free = [], [], [], []
         for row, answer in enumerate(self.answers):
-            if answer is None or self.guides[row] is None:
+            if self.guides[row] is None:
+                continue
+            if answer is None:
+                free += [(row, i) for i in self.unwanted[row]]
                 continue
             ids = self._allowed(row, answer)
             if not ids:
@@ -179,11 +201,13 @@ class LegalDecoding(LogitsProcessor):
             masked.append(row)
             rows += [row] * len(ids)
             columns += ids
-        if not masked:
+        if not masked and not free:
             return scores
         out = scores.clone()
         out[masked] = -torch.inf
         out[rows, columns] = scores[rows, columns]
+        if free:
+            out[tuple(zip(*free, strict=True))] = -torch.inf
         return out
 
     def _read(self, row, token):

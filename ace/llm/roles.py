@@ -70,6 +70,9 @@ class _Case:
 class PolicyActor:
     """f_LLM (paper Eq. 4): bad-case and multi-round reasoning, validated in the simulator.
 
+    With the proposer llm_elsewhere (our reading) a further round names a substation where nothing was validated yet, or to do
+    nothing; where there is no other substation left, any. A small model asked again would else stay where it began.
+
     counts: proposals, unparsable, illegal, repeated, validated, improved: of all calls so far; state_dict() holds them.
     """
 
@@ -77,6 +80,7 @@ class PolicyActor:
         """client: any client or a Recorder; settings: config.settings.Refine."""
         self.recorder = as_recorder(client)
         self.textmap, self.catalogue, self.whatif, self.settings = textmap, textmap.catalogue, whatif, settings
+        self.elsewhere = settings.proposer == "llm_elsewhere"
         self.counts = Counter()
 
     def refine(self, cases, seed):
@@ -91,7 +95,7 @@ class PolicyActor:
             if not todo:
                 break
             prompts = [self.textmap.actor_prompt(case.state_text, case.told) for case in todo]
-            guides = [Guide(self.textmap, case.legal, case.known) for case in todo]
+            guides = [Guide(self.textmap, case.legal, case.known, self._avoided(case.tried)) for case in todo]
             records = self.recorder.ask("actor", prompts, seed + number, guides)
             for case, record in zip(todo, records, strict=True):
                 case.rounds += 1
@@ -103,7 +107,7 @@ class PolicyActor:
         """One proposal for each state, not validated: a legal action id, or None (LLM4Teach)."""
         legal = [self.catalogue.legality(state.topo, state.cooldown_sub, True) for state in states]
         prompts = [self.textmap.actor_prompt(self.textmap.state(state), []) for state in states]
-        records = self.recorder.ask("actor", prompts, seed, [Guide(self.textmap, one, ()) for one in legal])
+        records = self.recorder.ask("actor", prompts, seed, [Guide(self.textmap, one, (), self._avoided([])) for one in legal])
         proposals = []
         for record, one in zip(records, legal, strict=True):
             self.counts["proposals"] += 1
@@ -121,6 +125,10 @@ class PolicyActor:
         # The agent was asked in this state, so it was one of danger: all may be played that no rule forbids.
         legal = self.catalogue.legality(bad.state.topo, bad.state.cooldown_sub, True)
         return _Case(bad, self.textmap.state(bad.state), legal, original.reward, told)
+
+    def _avoided(self, tried):
+        """Substations that the next round leaves out, for its Guide. The bad action's is not among them: another pattern may do."""
+        return {int(self.catalogue.sub[action]) for action, _ in tried if action} if self.elsewhere else None
 
     def _improved(self, case):
         return case.best is not None and case.best[1].reward > case.r_original + self.settings.margin

@@ -120,7 +120,7 @@ class Estimate:
             return self._calls_in_test(cell), 0
         calls = rounds = 0
         slots = cell.decisions // s.refine.every * s.refine.most
-        if s.refine.enabled and s.refine.proposer == "llm":
+        if s.refine.enabled and s.refine.by_llm:
             gained = self._mean("ace", lambda r: r["refinements"], lambda r: r["refine_tried"])
             proposals = self._mean("ace", lambda r: r["roles"]["actor"]["proposals"], lambda r: r["refine_tried"])
             tried = min(slots, s.refine.limit / gained)

@@ -47,7 +47,7 @@ class Cell:
         """Whether LoRA rounds train a model that runs in this process."""
         s = self.settings
         local = s.llm.client in ("embedded", "checkpoint")
-        return local and s.method == "sac" and s.finetune.enabled and s.refine.enabled and s.refine.proposer == "llm"
+        return local and s.method == "sac" and s.finetune.enabled and s.refine.enabled and s.refine.by_llm
 
     @property
     def diagnoses(self):

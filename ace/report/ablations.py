@@ -63,6 +63,7 @@ GROUPS = [
         ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"],
         ["refine.bad_case", "refine.rounds"],
     ),
+    Group("Rounds at other substations", ["ace", "ace_elsewhere"], ["refine.proposer"]),
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac", of_ace=False),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac", of_ace=False),
     Group(
@@ -116,6 +117,7 @@ KEYS = {
     "refine.threshold": "r̄: a decision whose step has a lower reward is a bad case",
     "refine.rounds": "proposals in turn for a bad case, each with the simulator's verdict on those before",
     "refine.bad_case": "whether f_LLM's prompt shows the bad action and its outcome",
+    "refine.proposer": "llm: f_LLM at will; llm_elsewhere: each further round names a substation that no round before has named",
     "finetune.enabled": "whether there are LoRA rounds",
     "finetune.every": "refinements between two LoRA rounds",
     "shape.enabled": "whether g_LLM is asked",

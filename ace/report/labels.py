@@ -45,6 +45,7 @@ LABELS = {
     "ace_half_sac": "SAC on half of the scenarios",
     "ace_again": "ACE once more, another processor",
     "ace_lean": "ACE, smaller corpus",
+    "ace_elsewhere": "ACE, each round elsewhere",
     "sac_5k": "SAC, five thousand decisions",
     "sac_20k": "SAC, 20,000 decisions",
     "expert_100k": "SAC + expert, trained longer",

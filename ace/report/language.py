@@ -21,12 +21,21 @@ AS_RUN = "as_run"
 ALONE, REFERENCE = "llm_only", "reconnect"
 PROPOSERS = {
     "model": "Language model",
+    "model_elsewhere": "Language model, each round elsewhere",
     "classifier": "Classifier on the same corpus",
+    "classifier_elsewhere": "Classifier, each round elsewhere",
     "frequency": "Lookup table",
+    "frequency_elsewhere": "Lookup table, each round elsewhere",
     "random": "Random action",
     "random_same_substation": "Random action, same substation",
 }
 BESIDE = {"random": "a random action", "frequency": "the lookup table", "classifier": "a classifier on the same corpus"}
+ELSEWHERE = {
+    "model": "five at will",
+    "frequency": "the lookup table",
+    "frequency_elsewhere": "the lookup table by the same rule",
+    "classifier_elsewhere": "the classifier by it",
+}
 JUDGES = {"model": "Language model", "majority": "More frequent sign"}  # a coin is right half of the time
 SHIFT = {  # (proposer, metric) -> what it says
     ("model_before_lora", "one_proposal"): "One proposal, before the LoRA rounds",
@@ -46,11 +55,12 @@ NOTE = (
     "The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of "
     "wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the "
     "model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy "
-    "has, which learnt the best action of each state of the same corpus from as many samples as f_LLM, and names its most "
+    "has, which learnt the best action of each state of the same corpus, other than to do nothing, from as many samples as f_LLM, and names its most "
     "probable actions one after the other, whatever came of those before. It differs in more than language: it reads the policy's "
     "input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. random_same_substation draws from the actions of the substation "
     "that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, "
-    "the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; "
+    "the model may not. `_elsewhere`: each further round at a substation where none was before; of the model also the reasons "
+    "then name only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a legal action; "
     "`_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the "
     "counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer "
     "majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a "
@@ -194,6 +204,7 @@ def answers(params, table):
         said = []
         for metric, name in (("one_proposal", "one proposal"), ("five_rounds", "five rounds")):
             said.append(_beside(table, grid, metric, name, BESIDE))
+        said.append(_beside(table, grid, "five_rounds", "five rounds, each elsewhere", ELSEWHERE, "model_elsewhere"))
         said.append(_beside(table, grid, "critic_sign", "sign of g_LLM", {"majority": "always the more frequent sign"}))
         for (proposer, metric), name, digits, unit in GAINS:
             row = _row(table, grid, proposer, metric)
@@ -216,14 +227,14 @@ def _settings_told(table, grid):
     return f"LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, {means}"
 
 
-def _beside(table, grid, metric, name, others):
+def _beside(table, grid, metric, name, others, proposer="model"):
     """The model's rate, and whether its interval lies above, below or over those of the others; nothing if not measured."""
-    ours = _row(table, grid, "model", metric)
+    ours = _row(table, grid, proposer, metric)
     if ours is None:
         return ""
     said = []
-    for proposer, what in others.items():
-        row = _row(table, grid, proposer, metric)
+    for other, what in others.items():
+        row = _row(table, grid, other, metric)
         if row is not None:
             above, below = ours.ci_low > row.ci_high, ours.ci_high < row.ci_low
             place = "above" if above else "below" if below else "interval overlaps that of"

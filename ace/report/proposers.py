@@ -19,6 +19,7 @@ NAMES = {
     "random": "Random actions",
     "model_unvalidated": "Language model, first proposal as it is",
     "model": "Language model, as f_LLM",
+    "model_elsewhere": "Language model, each round elsewhere",
     "frequency": "Lookup table",
     "classifier": "Classifier on the same corpus",
     "expert": "Expert: the best of the whole catalogue",
@@ -31,12 +32,13 @@ HEAD += ["Power flows before", "Policy that learnt from it", "Policy, survival, 
 NOTE = (
     "Scenarios of the validation's days, as many as the test has, and other ones than checkpoints were chosen by. Alone: whenever an "
     "agent is asked, the proposer's action is played if it gains more than the margin of a refinement in simulation, the first "
-    "of at most five that does, else nothing; of the language model also its first proposal, played without simulation. Look-ahead "
+    "of at most five that does, else nothing; of the language model also its first proposal, played without simulation, and "
+    "f_LLM whose further rounds name other substations than the rounds before. Look-ahead "
     "plays the action with the lowest simulated loading: of a set of actions that was chosen on training scenarios as the "
     "language model's was, or of a shortlist of the whole catalogue, whose best the expert proposes. They all simulate before "
     "they act, but for the unvalidated one; a policy does not. Power flows before: of the corpus, of the choice of the set alone, or "
     "(behind the semicolon) of the policy's training with the corpus it needs; the lookup table and the classifier, "
-    "a network that learnt the best action of each of its states, count the language model's corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the language "
+    "a network that learnt the best action of each of its states other than to do nothing, count the language model's corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the language "
     "model and random actions, were played once, and the luck of their draws is in no interval."
 )
 

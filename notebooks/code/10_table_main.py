@@ -18,5 +18,5 @@ Image(results / 'figures' / 'main.png', width=900)
 judged = claims.evaluate(runs.read(params, results, list(table['variant'].unique())), ids=['C2'])
 display(Markdown(show.sentences(judged)))
 display(Markdown(tables.evidence(judged)))
-others = ['sac', 'sac_5k', 'expert_sac', 'frequency_refine', 'random_refine', 'ace_no_critic', 'ace_lean']
+others = ['sac', 'sac_5k', 'expert_sac', 'frequency_refine', 'random_refine', 'ace_no_critic', 'ace_lean', 'ace_elsewhere']
 display(Markdown(tables.leads(params, pairs, others)))

@@ -23,7 +23,7 @@ class Classifier:
 def fit(made, textmap, features, settings, sac):
     writer = Writer(textmap, made)
     x = torch.from_numpy(np.stack([features(visit.state) for visit in made.visits]))
-    label = torch.tensor([writer.label(visit) for visit in made.visits])
+    label = torch.tensor([writer.label(visit, [0]) for visit in made.visits])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = Network(x.shape[1], sac.hidden, len(made.actions))

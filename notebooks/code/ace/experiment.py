@@ -78,7 +78,7 @@ class Run:
         s, team = (self.settings, self.team)
         sac = SAC(self.world.catalogue, self.world.features.n, s.sac, self.seed)
         actor = tuner = None
-        if s.refine.enabled and s.refine.proposer == 'llm':
+        if s.refine.enabled and s.refine.by_llm:
             actor = team.actor
             tuner = self._finetune if s.finetune.enabled and team.can_be_tuned else None
         elif s.refine.enabled:

@@ -11,7 +11,7 @@ from ace.grid.scenarios import ScenarioSet
 from ace.grid.whatif import WhatIf
 from ace.llm import corpus, embedded
 from ace.llm.clients import LocalClient
-from ace.llm.controls import control
+from ace.llm.controls import ControlActor, control
 from ace.llm.heldout import heldout_states
 from ace.llm.rates import rates
 from ace.llm.roles import BadCase, PolicyActor
@@ -24,10 +24,10 @@ from ace.rl.policy import load_policy
 COLUMNS = ['grid', 'proposer', 'learnt', 'survival', 'ci_low', 'ci_high', 'minus_sac', 'minus_sac_low', 'minus_sac_high']
 COLUMNS += ['minus_proposer', 'minus_proposer_low', 'minus_proposer_high', 'n_seeds', 'n_episodes']
 COLUMNS += ['simulator_calls_before', 'simulator_calls', 'dc_calls', 'llm_calls']
-CONTROLS, CLASSIFIER = (['random', 'frequency', 'expert'], 'classifier')
-TAUGHT_BY = {'sac': 'nobody', 'random_refine': 'random', 'frequency_refine': 'frequency', 'ace': 'model', 'expert_sac': 'expert'}
+CONTROLS, CLASSIFIER, MODELS = (['random', 'frequency', 'expert'], 'classifier', ['model_unvalidated', 'model', 'model_elsewhere'])
+TAUGHT_BY = {'sac': 'nobody', 'random_refine': 'random', 'frequency_refine': 'frequency', 'ace': 'model', 'ace_elsewhere': 'model_elsewhere', 'expert_sac': 'expert'}
 SETS = (1 / 3, 1, 2, 4)
-PASSES, MANY = (3, 2)
+STATES, A_PASS, PASSES = (3, 2, 9)
 
 def measure(environment, output='results'):
     params = config.load()
@@ -37,12 +37,12 @@ def measure(environment, output='results'):
     plain = fit_classifier(environment)
     found, sets = (measure_rates(environment, plain), choose_sets(params, environment))
     tasks = [(environment, name, None) for name in ('nobody', *CONTROLS)] + [(environment, CLASSIFIER, plain)]
-    tasks += [(environment, name, None) for name in ('model_unvalidated', 'model')]
+    tasks += [(environment, name, None) for name in MODELS]
     tasks += [(environment, f'set_{n}', actions) for n, (actions, _) in sets.items()]
     tasks += [(environment, 'greedy', None)] + [(environment, variant, path) for variant, _, path in learnt]
     played = play_tasks(_play, tasks, f'{environment}, proposers')
     before = {f'set_{n}': calls for n, (_, calls) in sets.items()}
-    from_corpus = ('frequency', CLASSIFIER, 'model_unvalidated', 'model')
+    from_corpus = ('frequency', CLASSIFIER, *MODELS)
     before |= dict.fromkeys(from_corpus, card['budget']['simulator_calls'])
     table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
     write_rows(found, output, 'proposers', f'{environment}_rates')
@@ -50,32 +50,56 @@ def measure(environment, output='results'):
     return (table, found)
 
 def fit_classifier(environment):
-    params, world, _, textmap, *_ = _bench(environment)
+    params, world, _, textmap, card, *_ = _bench(environment)
     made = corpus.build(params, environment)
+    if made.actions.tolist() != card['actions'] or made.budget != card['budget']:
+        raise config.ConfigError(f'the corpus of {environment} is no longer the one that its language model learnt from: run the stage language_model')
     return classifier.fit(made, textmap, world.features, params.language_model, params.base.sac)
 
 def measure_rates(environment, plain):
     params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     settings, run, whatif = (params.language_model, params.base, WhatIf(world))
-    world, states, wanted = (_with(world, scenarios), {}, settings.heldout_states)
+    fresh = {'seed': params.scenarios.seed + 1, 'validation': len(scenarios)}
+    fresh = ScenarioSet(world.source, world.spec, params.scenarios.model_copy(update=fresh), 'validation')
+    world, states, wanted = (_with(world, fresh), {}, STATES * settings.heldout_states)
     for number in range(PASSES):
         if len(states) < wanted:
-            found, _ = heldout_states(world, whatif, np.array(card['actions']), settings.shortlist, run.refine.margin, MANY * wanted, settings.seed + number)
+            found, _ = heldout_states(world, whatif, np.array(card['actions']), settings.shortlist, run.refine.margin, A_PASS * settings.heldout_states, settings.seed + number)
             states |= {b''.join((a.tobytes() for a in state.to_arrays().values())): state for state in found}
     client, unmasked = (LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f'embedded-{environment}') for changes in ({}, {'masked': False}))
     found, ranking = (list(states.values())[:wanted], card['ranking'])
     table, _ = rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
-    return pd.concat([table, classifier_rates(environment, plain, whatif, found)], ignore_index=True)
+    lookup = control('frequency', world, whatif, run.refine, run.greedy.shortlist, ranking)
+    classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
+    others = {CLASSIFIER: classified, 'model_elsewhere': PolicyActor(client, textmap, whatif, _elsewhere(run.refine)), 'frequency_elsewhere': elsewhere(lookup), f'{CLASSIFIER}_elsewhere': elsewhere(classified)}
+    rows = [row for name, actor in others.items() for row in rates_of(environment, name, actor, found)]
+    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
 
-def classifier_rates(environment, plain, whatif, states):
+def rates_of(environment, name, actor, states):
     params, rows = (_bench(environment)[0], [])
-    cases = [BadCase(i, state, 0, 0.0) for i, state in enumerate(states)]
-    for metric, rounds in (('one_proposal', 1), ('five_rounds', params.base.refine.rounds)):
-        actor = plain.as_actor(whatif.catalogue, whatif, params.base.refine.model_copy(update={'rounds': rounds}))
-        helped = [found is not None and found.improved for found in actor.refine(cases, 0)]
-        interval = mean_interval(helped, params.language_model.seed)
-        rows.append({'grid': environment, 'proposer': CLASSIFIER, 'metric': metric, **interval, 'n_states': len(states)})
-    return pd.DataFrame(rows)
+    refined = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], params.language_model.seed)
+    rounds = [found.rounds if found is not None and found.improved else np.inf for found in refined]
+    for metric, most in (('one_proposal', 1), ('five_rounds', params.base.refine.rounds)):
+        interval = mean_interval([n <= most for n in rounds], params.language_model.seed)
+        rows.append({'grid': environment, 'proposer': name, 'metric': metric, **interval, 'n_states': len(states)})
+    return rows
+
+def elsewhere(actor):
+
+    def propose(state, legal, rng):
+        seen, rest = (set(), [])
+        for action in actor.propose(state, legal, rng):
+            sub = int(actor.catalogue.sub[action])
+            if sub in seen:
+                rest.append(action)
+            else:
+                seen.add(sub)
+                yield action
+        yield from rest
+    return ControlActor(propose, actor.catalogue, actor.whatif, actor.settings)
+
+def _elsewhere(refine):
+    return refine.model_copy(update={'proposer': 'llm_elsewhere'})
 
 def choose_sets(params, environment):
     sets = {}
@@ -135,10 +159,11 @@ def _play(environment, name, given):
         agent = Alone(control(name, world, whatif, params.base.refine, shortlist, card['ranking']), whatif)
     elif name == CLASSIFIER:
         agent = Alone(given.as_actor(world.catalogue, whatif, params.base.refine), whatif)
-    elif name in ('model', 'model_unvalidated'):
+    elif name in MODELS:
         client = LocalClient(model, tokenizer, params.base.llm, f'embedded-{environment}')
-        kind = Alone if name == 'model' else AsProposed
-        agent = kind(PolicyActor(client, textmap, whatif, params.base.refine), whatif)
+        kind = AsProposed if name == 'model_unvalidated' else Alone
+        refine = _elsewhere(params.base.refine) if name == 'model_elsewhere' else params.base.refine
+        agent = kind(PolicyActor(client, textmap, whatif, refine), whatif)
     elif name.startswith('set_'):
         agent = SetLookAhead(whatif, given)
     elif name == 'greedy':

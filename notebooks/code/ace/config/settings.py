@@ -47,7 +47,11 @@ class Refine(Model):
     margin: Annotated[float, Field(ge=0)]
     limit: Whole
     bad_case: bool
-    proposer: Literal['llm', 'random', 'frequency', 'expert']
+    proposer: Literal['llm', 'llm_elsewhere', 'random', 'frequency', 'expert']
+
+    @property
+    def by_llm(self):
+        return self.proposer in ('llm', 'llm_elsewhere')
 
 class Shape(Model):
     enabled: bool
@@ -102,7 +106,7 @@ class Settings(Model):
 
     @property
     def uses_llm(self):
-        return self.method == 'llm_only' or (self.method == 'sac' and (self.refine.enabled and self.refine.proposer == 'llm' or (self.shape.enabled and self.shape.judge == 'llm') or self.teach.enabled))
+        return self.method == 'llm_only' or (self.method == 'sac' and (self.refine.enabled and self.refine.by_llm or (self.shape.enabled and self.shape.judge == 'llm') or self.teach.enabled))
 
     @property
     def home(self):

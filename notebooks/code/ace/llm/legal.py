@@ -8,8 +8,9 @@ from ace.llm.text import MULTIPLES, adjustment
 class Guide:
     begun = re.compile('(?:^|[\\r\\n])\\s*action\\s*:(\\s*)$', re.IGNORECASE | re.ASCII)
 
-    def __init__(self, textmap, legal, forbidden=()):
+    def __init__(self, textmap, legal, forbidden=(), avoided=None):
         self.textmap, self.catalogue, self.legal = (textmap, textmap.catalogue, legal)
+        self.avoided, self.unwanted = (avoided, [])
         self.forbidden = np.array(sorted(forbidden), dtype=np.int64)
         self._done, self._places = ('', {'': (self._first_units(), False)})
 
@@ -48,6 +49,9 @@ class Guide:
         subs = np.flatnonzero(np.bincount(c.sub[1:c.n_enum][enumerated[1:]], minlength=c.n_sub)).tolist()
         if self._hub_allowed is not None and self._hub_allowed.any():
             subs.append(c.hub)
+        if self.avoided is not None:
+            subs = [s for s in subs if s not in self.avoided] or subs
+            self.unwanted = [f'substation {s}' for s in range(c.n_sub) if s not in subs]
         units = {' do nothing': _complete} if enumerated[0] else {}
         return units | {f' substation {s}': partial(self._substation, s) for s in subs}
 
@@ -85,6 +89,7 @@ def _complete():
     return ({}, True)
 
 class Verdict:
+    unwanted = ()
     begun = re.compile('(?:^|[\\r\\n])\\s*adjustments\\s*:?[ \\t]*[\\r\\n](\\s*)$', re.IGNORECASE | re.ASCII)
 
     def __init__(self, number):
@@ -114,10 +119,15 @@ class Spelling:
             self._known[text] = [self._id[begin] for begin, rest in beginnings if not rest or self.first(rest)]
         return self._known[text]
 
+    def whole(self, name):
+        return [self._id[text] for text in (name, ' ' + name) if text in self._id]
+
 class LegalDecoding(LogitsProcessor):
 
     def __init__(self, guides, spelling, end, start):
         self.guides, self.spelling, self.end, self.start = (list(guides), spelling, end, start)
+        names = [guide.unwanted if guide else () for guide in self.guides]
+        self.unwanted = [[i for name in row for i in spelling.whole(name)] for row in names]
         self.texts = [''] * len(self.guides)
         self.answers = [None] * len(self.guides)
 
@@ -126,9 +136,12 @@ class LegalDecoding(LogitsProcessor):
             for row, token in enumerate(input_ids[:, -1].tolist()):
                 if self.guides[row] is not None:
                     self._read(row, token)
-        rows, columns, masked = ([], [], [])
+        rows, columns, masked, free = ([], [], [], [])
         for row, answer in enumerate(self.answers):
-            if answer is None or self.guides[row] is None:
+            if self.guides[row] is None:
+                continue
+            if answer is None:
+                free += [(row, i) for i in self.unwanted[row]]
                 continue
             ids = self._allowed(row, answer)
             if not ids:
@@ -137,11 +150,13 @@ class LegalDecoding(LogitsProcessor):
             masked.append(row)
             rows += [row] * len(ids)
             columns += ids
-        if not masked:
+        if not masked and (not free):
             return scores
         out = scores.clone()
         out[masked] = -torch.inf
         out[rows, columns] = scores[rows, columns]
+        if free:
+            out[tuple(zip(*free, strict=True))] = -torch.inf
         return out
 
     def _read(self, row, token):

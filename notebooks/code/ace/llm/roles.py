@@ -45,6 +45,7 @@ class PolicyActor:
     def __init__(self, client, textmap, whatif, settings):
         self.recorder = as_recorder(client)
         self.textmap, self.catalogue, self.whatif, self.settings = (textmap, textmap.catalogue, whatif, settings)
+        self.elsewhere = settings.proposer == 'llm_elsewhere'
         self.counts = Counter()
 
     def refine(self, cases, seed):
@@ -54,7 +55,7 @@ class PolicyActor:
             if not todo:
                 break
             prompts = [self.textmap.actor_prompt(case.state_text, case.told) for case in todo]
-            guides = [Guide(self.textmap, case.legal, case.known) for case in todo]
+            guides = [Guide(self.textmap, case.legal, case.known, self._avoided(case.tried)) for case in todo]
             records = self.recorder.ask('actor', prompts, seed + number, guides)
             for case, record in zip(todo, records, strict=True):
                 case.rounds += 1
@@ -65,7 +66,7 @@ class PolicyActor:
     def propose(self, states, seed):
         legal = [self.catalogue.legality(state.topo, state.cooldown_sub, True) for state in states]
         prompts = [self.textmap.actor_prompt(self.textmap.state(state), []) for state in states]
-        records = self.recorder.ask('actor', prompts, seed, [Guide(self.textmap, one, ()) for one in legal])
+        records = self.recorder.ask('actor', prompts, seed, [Guide(self.textmap, one, (), self._avoided([])) for one in legal])
         proposals = []
         for record, one in zip(records, legal, strict=True):
             self.counts['proposals'] += 1
@@ -82,6 +83,9 @@ class PolicyActor:
         told = [(self.textmap.action(bad.action), _outcome(original))] if self.settings.bad_case else []
         legal = self.catalogue.legality(bad.state.topo, bad.state.cooldown_sub, True)
         return _Case(bad, self.textmap.state(bad.state), legal, original.reward, told)
+
+    def _avoided(self, tried):
+        return {int(self.catalogue.sub[action]) for action, _ in tried if action} if self.elsewhere else None
 
     def _improved(self, case):
         return case.best is not None and case.best[1].reward > case.r_original + self.settings.margin

@@ -31,7 +31,7 @@ class Cell:
     def tunes(self):
         s = self.settings
         local = s.llm.client in ('embedded', 'checkpoint')
-        return local and s.method == 'sac' and s.finetune.enabled and s.refine.enabled and (s.refine.proposer == 'llm')
+        return local and s.method == 'sac' and s.finetune.enabled and s.refine.enabled and s.refine.by_llm
 
     @property
     def diagnoses(self):

@@ -7,12 +7,13 @@ from ace.report.typeset import markdown, with_interval, write_csv, write_text
 COLUMNS = ['grid', 'proposer', 'metric', 'value', 'ci_low', 'ci_high', 'n_states']
 AS_RUN = 'as_run'
 ALONE, REFERENCE = ('llm_only', 'reconnect')
-PROPOSERS = {'model': 'Language model', 'classifier': 'Classifier on the same corpus', 'frequency': 'Lookup table', 'random': 'Random action', 'random_same_substation': 'Random action, same substation'}
+PROPOSERS = {'model': 'Language model', 'model_elsewhere': 'Language model, each round elsewhere', 'classifier': 'Classifier on the same corpus', 'classifier_elsewhere': 'Classifier, each round elsewhere', 'frequency': 'Lookup table', 'frequency_elsewhere': 'Lookup table, each round elsewhere', 'random': 'Random action', 'random_same_substation': 'Random action, same substation'}
 BESIDE = {'random': 'a random action', 'frequency': 'the lookup table', 'classifier': 'a classifier on the same corpus'}
+ELSEWHERE = {'model': 'five at will', 'frequency': 'the lookup table', 'frequency_elsewhere': 'the lookup table by the same rule', 'classifier_elsewhere': 'the classifier by it'}
 JUDGES = {'model': 'Language model', 'majority': 'More frequent sign'}
 SHIFT = {('model_before_lora', 'one_proposal'): 'One proposal, before the LoRA rounds', ('model_after_lora', 'one_proposal'): 'One proposal, after the LoRA rounds', ('model_after_lora', 'lora_gain'): 'Gain by the LoRA rounds', ('model', 'alone_minus_do_nothing'): 'Alone, points of survival above reconnecting lines'}
 GAINS = [(('model_after_lora', 'lora_gain'), 'LoRA under a shift', 3, ''), (('model', 'alone_minus_do_nothing'), 'alone against reconnecting lines', 1, ' points of survival')]
-NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, each counted once; other ones serve critic_sign, from the model's own measurement. The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy has, which learnt the best action of each state of the same corpus from as many samples as f_LLM, and names its most probable actions one after the other, whatever came of those before. It differs in more than language: it reads the policy's input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. parse, legal: share of the model's replies that can be read, and that name a legal action; `_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
+NOTE = "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, each counted once; other ones serve critic_sign, from the model's own measurement. The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy has, which learnt the best action of each state of the same corpus, other than to do nothing, from as many samples as f_LLM, and names its most probable actions one after the other, whatever came of those before. It differs in more than language: it reads the policy's input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. random_same_substation draws from the actions of the substation that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, the model may not. `_elsewhere`: each further round at a substation where none was before; of the model also the reasons then name only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a legal action; `_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of critic_sign over episodes."
 
 def rates(params, results):
     tables = []
@@ -110,6 +111,7 @@ def answers(params, table):
         said = []
         for metric, name in (('one_proposal', 'one proposal'), ('five_rounds', 'five rounds')):
             said.append(_beside(table, grid, metric, name, BESIDE))
+        said.append(_beside(table, grid, 'five_rounds', 'five rounds, each elsewhere', ELSEWHERE, 'model_elsewhere'))
         said.append(_beside(table, grid, 'critic_sign', 'sign of g_LLM', {'majority': 'always the more frequent sign'}))
         for (proposer, metric), name, digits, unit in GAINS:
             row = _row(table, grid, proposer, metric)
@@ -129,13 +131,13 @@ def _settings_told(table, grid):
     means = f"means from {others['value'].min():+.3f} to {others['value'].max():+.3f}"
     return f'LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, {means}'
 
-def _beside(table, grid, metric, name, others):
-    ours = _row(table, grid, 'model', metric)
+def _beside(table, grid, metric, name, others, proposer='model'):
+    ours = _row(table, grid, proposer, metric)
     if ours is None:
         return ''
     said = []
-    for proposer, what in others.items():
-        row = _row(table, grid, proposer, metric)
+    for other, what in others.items():
+        row = _row(table, grid, other, metric)
         if row is not None:
             above, below = (ours.ci_low > row.ci_high, ours.ci_high < row.ci_low)
             place = 'above' if above else 'below' if below else 'interval overlaps that of'

@@ -1,7 +1,7 @@
 from contextlib import contextmanager
 import matplotlib as mpl
 import seaborn as sns
-LINES = {'do_nothing': ('#000000', (0, (1, 2)), 'X'), 'reconnect': ('#5a5a5a', (0, (5, 2)), 'p'), 'greedy': ('#8c8c8c', (0, (7, 2, 1, 2)), '*'), 'sac': ('#d55e00', '--', 's'), 'ace': ('#0072b2', '-', 'o'), 'ace_no_actor': ('#56b4e9', '-.', '^'), 'ace_no_critic': ('#009e73', ':', 'D'), 'dc_argmin': ('#cc79a7', '-', 'v'), 'llm_only': ('#e69f00', '--', 'P'), 'ace_literal': ('#5b3a8e', '-.', '<'), 'expert_sac': ('#7a4a12', ':', '>'), 'random_refine': ('#999933', (0, (3, 1, 1, 1)), 'd'), 'frequency_refine': ('#882255', (0, (4, 1)), 'h'), 'llm4teach': ('#44aa99', (0, (2, 1)), '8'), 'sac_5k': ('#ee8866', (0, (6, 1)), 's'), 'ace_lean': ('#332288', (0, (8, 1, 1, 1)), 'o')}
+LINES = {'do_nothing': ('#000000', (0, (1, 2)), 'X'), 'reconnect': ('#5a5a5a', (0, (5, 2)), 'p'), 'greedy': ('#8c8c8c', (0, (7, 2, 1, 2)), '*'), 'sac': ('#d55e00', '--', 's'), 'ace': ('#0072b2', '-', 'o'), 'ace_no_actor': ('#56b4e9', '-.', '^'), 'ace_no_critic': ('#009e73', ':', 'D'), 'dc_argmin': ('#cc79a7', '-', 'v'), 'llm_only': ('#e69f00', '--', 'P'), 'ace_literal': ('#5b3a8e', '-.', '<'), 'expert_sac': ('#7a4a12', ':', '>'), 'random_refine': ('#999933', (0, (3, 1, 1, 1)), 'd'), 'frequency_refine': ('#882255', (0, (4, 1)), 'h'), 'llm4teach': ('#44aa99', (0, (2, 1)), '8'), 'sac_5k': ('#ee8866', (0, (6, 1)), 's'), 'ace_lean': ('#332288', (0, (8, 1, 1, 1)), 'o'), 'ace_elsewhere': ('#117733', (0, (5, 1, 1, 1)), 'h')}
 MORE_LINES = [('#cc79a7', '-', 'v'), ('#e69f00', '--', 'P'), ('#5b3a8e', '-.', '<'), ('#7a4a12', ':', '>')]
 METADATA = {'png': {'Software': None}, 'svg': {'Date': None, 'Creator': None}, 'pdf': {'CreationDate': None, 'Creator': None, 'Producer': None}}
 
