@@ -8,8 +8,8 @@
            policies, which learnt from a proposer and act without a simulator
 
 All on scenarios of the validation's days, those played alone other ones than checkpoints were chosen by. No test scenario
-is played, nothing but the classifier is trained, and nothing is chosen by it. (The rule of the rows `_elsewhere` was found on
-other states of these days, of other draws of their scenarios.)
+is played, and nothing but the classifier is trained. The rule of the rows `_elsewhere` was found on other held-out states of these
+days, some of them of scenarios that are played alone here.
 """
 
 import copy
@@ -96,8 +96,9 @@ def measure_rates(environment, plain):
     """The rates of the embedded model, of chance, of the lookup table and of the classifier `plain` on
     STATES * `language_model.heldout_states` different states, and of those that rank also with each round elsewhere.
 
-    Met as those of the model's own measurement, in more scenarios of the validation's days, of draws that nothing else sees.
-    Behaviours begin an episode alike, so that many a state is met more than once; each counts once here.
+    Met as those of the model's own measurement, in more scenarios of the validation's days, whose noise was drawn anew (an
+    opponent's draws are validation's). Behaviours begin an episode alike, so that many a state is met more than once; each
+    counts once here.
     """
     params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     settings, run, whatif = params.language_model, params.base, WhatIf(world)

@@ -200,12 +200,20 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
     monkeypatch.setattr(
         proposers, "rates", lambda grid, whatif, textmap, client, states, *more: (pd.DataFrame([{"n": seen.append(states)}]), None)
     )
-    names = []
+    actors = {}
     monkeypatch.setattr(
-        proposers, "rates_of", lambda environment, name, actor, states: (names.append(name), [{"n": seen.append(states)}])[1]
+        proposers, "rates_of", lambda environment, name, actor, states: (actors.update({name: actor}), [{"n": seen.append(states)}])[1]
     )
     assert len(proposers.measure_rates("case14", plain)) == 5
-    assert names == ["classifier", "model_elsewhere", "frequency_elsewhere", "classifier_elsewhere"]
+    assert list(actors) == ["classifier", "model_elsewhere", "frequency_elsewhere", "classifier_elsewhere"]
+    assert actors["model_elsewhere"].elsewhere and isinstance(actors["model_elsewhere"], proposers.PolicyActor)
+    legal, sub = project[2].catalogue.legality(state.topo, state.cooldown_sub, True), project[2].catalogue.sub
+    order = {name: list(actors[name].propose(state, legal, None)) for name in actors if name != "model_elsewhere"}
+    ranking = json.loads((project[0] / "results/language_model/case14/card.json").read_text())["ranking"]
+    plain_order = {"classifier": order["classifier"], "frequency": [a for a in ranking if a in order["classifier"]]}
+    for name, ranked in plain_order.items():
+        firsts = [a for i, a in enumerate(ranked) if sub[a] not in sub[ranked[:i]]]
+        assert 1 < len(firsts) < len(ranked) and order[f"{name}_elsewhere"][: len(firsts)] == firsts
     found, (fresh,) = seen[0], {id(world.sets["validation"]): world.sets["validation"] for world in worlds}.values()
     others = proposers._bench("case14")[2]
     assert len(fresh) == len(others) and not any(np.array_equal(ours.arrays[0], theirs.arrays[0]) for ours in fresh for theirs in others)

@@ -71,7 +71,8 @@ class PolicyActor:
     """f_LLM (paper Eq. 4): bad-case and multi-round reasoning, validated in the simulator.
 
     With the proposer llm_elsewhere (our reading) a further round names a substation where nothing was validated yet, or to do
-    nothing; where there is no other substation left, any. A small model asked again would else stay where it began.
+    nothing; where there is no other substation left, any. A small model asked again would else stay where it began. And in
+    every round the reasons name only substations that the answer may name, where its tokens are whole names.
 
     counts: proposals, unparsable, illegal, repeated, validated, improved: of all calls so far; state_dict() holds them.
     """

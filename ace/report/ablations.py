@@ -117,7 +117,8 @@ KEYS = {
     "refine.threshold": "r̄: a decision whose step has a lower reward is a bad case",
     "refine.rounds": "proposals in turn for a bad case, each with the simulator's verdict on those before",
     "refine.bad_case": "whether f_LLM's prompt shows the bad action and its outcome",
-    "refine.proposer": "llm: f_LLM at will; llm_elsewhere: each further round names a substation that no round before has named",
+    "refine.proposer": "llm: f_LLM at will; llm_elsewhere: each further round names a substation where nothing was "
+    "validated yet, if there is one, or to do nothing, and reasons of every round only substations that may be answered",
     "finetune.enabled": "whether there are LoRA rounds",
     "finetune.every": "refinements between two LoRA rounds",
     "shape.enabled": "whether g_LLM is asked",

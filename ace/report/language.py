@@ -1,7 +1,7 @@
 """The language model's table: what each proposer is good for, by grid, and what the model alone adds to doing nothing.
 
 The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), proposers
-(results/proposers/<env>_rates.csv: the same measure on more states, and a classifier's) and lora (results/lora/<env>.csv) and are only put
+(results/proposers/<env>_rates.csv: the same measure on more states, a classifier's, and those of rounds elsewhere) and lora (results/lora/<env>.csv) and are only put
 together here. alone_minus_do_nothing is made from the run files of llm_only and
 reconnect, where both are in the declared grid.
 """
@@ -29,11 +29,12 @@ PROPOSERS = {
     "random": "Random action",
     "random_same_substation": "Random action, same substation",
 }
+SAME_FIRST = {"frequency_elsewhere", "classifier_elsewhere"}  # their first proposals are those without the rule
 BESIDE = {"random": "a random action", "frequency": "the lookup table", "classifier": "a classifier on the same corpus"}
 ELSEWHERE = {
     "model": "five at will",
     "frequency": "the lookup table",
-    "frequency_elsewhere": "the lookup table by the same rule",
+    "frequency_elsewhere": "the lookup table by the rule on substations",
     "classifier_elsewhere": "the classifier by it",
 }
 JUDGES = {"model": "Language model", "majority": "More frequent sign"}  # a coin is right half of the time
@@ -51,7 +52,7 @@ NOTE = (
     "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
     "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
     "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, "
-    "each counted once; other ones serve critic_sign, from the model's own measurement. "
+    "each counted once: several hundred states are of a few dozen scenarios, one or two days. Other ones serve critic_sign, from the model's own measurement. "
     "The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of "
     "wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the "
     "model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy "
@@ -59,8 +60,8 @@ NOTE = (
     "probable actions one after the other, whatever came of those before. It differs in more than language: it reads the policy's "
     "input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. random_same_substation draws from the actions of the substation "
     "that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, "
-    "the model may not. `_elsewhere`: each further round at a substation where none was before; of the model also the reasons "
-    "then name only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a legal action; "
+    "the model may not. `_elsewhere`: each further round at a substation where nothing was validated yet, while there is one; of the "
+    "model also, in every round, reasons that name only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a legal action; "
     "`_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the "
     "counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer "
     "majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a "
@@ -78,7 +79,7 @@ def rates(params, results):
     """All rates of the declared environments, one below the other, or ReportError where some are missing.
 
     Where the stage proposers has measured a rate of rates.csv again, on different states only, its row stands in its place;
-    what it alone has measured, the classifier, comes last.
+    what it alone has measured comes last.
     """
     tables = []
     for env in params.grid.environments:
@@ -149,7 +150,7 @@ def proposals(params, table, metric):
     rows = [
         [named(params, r.grid), PROPOSERS[r.proposer], with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)]
         for r in table[table["metric"] == metric].itertuples()
-        if r.proposer in PROPOSERS
+        if r.proposer in PROPOSERS and (metric != "one_proposal" or r.proposer not in SAME_FIRST)
     ]
     return markdown(["Grid", "Proposer", f"{metric} [95 %]", "Held-out states"], rows)
 

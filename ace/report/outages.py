@@ -29,7 +29,7 @@ NOTE = (
     "that an opponent attacks is among them. With all lines: the same scenarios, from the run files. Change: "
     "paired by scenario; above SAC: paired by scenario and line. A grid of which one day is packaged is tested on its "
     "training day. Intervals: 95 % bootstrap over seeds and scenarios, not over lines; a line's own rows rest on few "
-    "scenarios, others than those of the other lines."
+    "scenarios, others than those of the other lines. Of ACE's forms only `ace` and the one without g_LLM were played."
 )
 
 

@@ -64,7 +64,7 @@ ITEMS = (
         "tables/language_model",
         "The language model by itself",
         "Share of held-out states that a proposal improves, of g_LLM's judgements with the right sign, and what LoRA adds "
-        "under a shift of the grid; beside the language model stand a lookup table of frequent good actions and chance.",
+        "under a shift of the grid; beside the language model stand a lookup table of frequent good actions, a classifier and chance.",
         folded=True,
     ),
     Item("tables/proposers", "Proposers alone, and the policies that learnt from them"),

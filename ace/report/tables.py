@@ -49,7 +49,8 @@ METHODS = (
     "and its proposals are simulated, at every decision of the test. SAC, five thousand decisions: trained for "
     "longer than all others, and validated every thousand decisions. ACE, smaller corpus: its language model learnt from a "
     "corpus of fewer states and fewer actions (language_models in params.yaml); nothing else differs. ACE, each round elsewhere: a "
-    "further round of f_LLM names another substation than the rounds before."
+    "further round of f_LLM names a substation where nothing was validated yet, and in every round its reasons name only those "
+    "that may be answered; the two were not run apart."
 )
 NOTE = (
     f"{PROTOCOL}{CALLS}; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands "
