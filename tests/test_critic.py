@@ -293,9 +293,11 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
     elsewhere = [["a", f"{name}_elsewhere", "five_rounds", mean, mean - 0.05, mean + 0.05, 30]
                  for name, mean in (("model", 0.9), ("frequency", 0.7), ("classifier", 0.95))]  # fmt: skip
     beside = pd.concat([table, pd.DataFrame(elsewhere, columns=language.COLUMNS)])
-    said = "five rounds, each elsewhere 0.90 [0.85, 0.95]: above the lookup table by the same rule (0.70), interval overlaps that of the classifier by it"
+    said = "five rounds, each elsewhere 0.90 [0.85, 0.95]: above the lookup table by the rule on substations (0.70), interval overlaps that of the classifier by it"
     assert said in language.answers(params, beside).splitlines()[0]
     assert "| a | Lookup table, each round elsewhere | 0.700 [" in language.proposals(params, beside, "five_rounds")
+    first = beside.replace({"metric": {"five_rounds": "one_proposal"}})
+    assert "elsewhere" not in language.proposals(params, first[first["proposer"] != "model_elsewhere"], "one_proposal")
     shown = language.proposals(params, table, "one_proposal")
     assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
     assert language.signs(params, table).splitlines()[2:] == [
