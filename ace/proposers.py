@@ -8,8 +8,8 @@
            policies, which learnt from a proposer and act without a simulator
 
 All on scenarios of the validation's days, those played alone other ones than checkpoints were chosen by. No test scenario
-is played, and nothing but the classifier is trained. The rule of the rows `_elsewhere` was found on other held-out states of these
-days, some of them of scenarios that are played alone here.
+is played, and nothing but the classifier is trained. The rule of the rows `_elsewhere` was found on other held-out states of
+these days, some of them of scenarios that are played alone here.
 """
 
 import copy
@@ -29,9 +29,8 @@ from ace.llm import corpus, embedded
 from ace.llm.clients import LocalClient
 from ace.llm.controls import ControlActor, control
 from ace.llm.heldout import heldout_states
-from ace.llm.rates import rates
+from ace.llm.rates import outcomes, tabled
 from ace.llm.roles import BadCase, PolicyActor
-from ace.llm.stats import mean_interval
 from ace.llm.team import read_card
 from ace.llm.text import TextMap
 from ace.replay import play_tasks, tasks_of, write_rows
@@ -45,11 +44,15 @@ CONTROLS, CLASSIFIER, MODELS = ["random", "frequency", "expert"], "classifier", 
 TAUGHT_BY = {"sac": "nobody", "random_refine": "random", "frequency_refine": "frequency", "ace": "model",
              "ace_elsewhere": "model_elsewhere", "expert_sac": "expert"}  # fmt: skip
 """Variants whose policies are played, those of them that are declared, and whose proposals they learnt from."""
+HELPED = ("one_proposal", "five_rounds")
+PAIRED = [("model", "frequency"), ("model_elsewhere", "frequency"), ("model_elsewhere", "frequency_elsewhere"),
+          ("model_elsewhere", "model"), ("model", CLASSIFIER)]  # fmt: skip
+"""Proposers whose HELPED are told apart state by state."""
 SETS = (1 / 3, 1, 2, 4)
 """Sizes of sets of actions, in units of the language model's."""
 STATES, A_PASS, PASSES = 3, 2, 9
-"""Held-out states that rates are of, and how many are looked for each time that the validation scenarios are gone through, as many
-are met again, both in units of `language_model.heldout_states`; and the most times, each with other draws."""
+"""Held-out states that rates are of, and how many are looked for each time that the validation scenarios are gone through,
+as many are met again, both in units of `language_model.heldout_states`; and the most times, each with other draws."""
 
 
 def measure(environment, output="results"):
@@ -57,9 +60,9 @@ def measure(environment, output="results"):
 
     The first, with COLUMNS, a row for each proposer alone and (learnt: its variant) for each policy: survival in percent of
     the horizon and its differences to plain SAC's and to that of the proposer it learnt from, paired by episode, with 95 %
-    bootstrap intervals over seeds and episodes; simulator_calls_before: power flows of the corpus, of the choice of the set, or of training; the other calls are
-    those of all episodes (mean of the seeds). The second as `llm.rates.rates` gives it. Raises ConfigError without the language
-    model, FileNotFoundError without a trained policy.
+    bootstrap intervals over seeds and episodes; simulator_calls_before: power flows of the corpus, of the choice of the
+    set, or of training; the other calls are those of all episodes (mean of the seeds). The second as `measure_rates` gives
+    it. Raises ConfigError without the language model, FileNotFoundError without a trained policy.
     """
     params = config.load()
     params.environment(environment)
@@ -98,7 +101,8 @@ def measure_rates(environment, plain):
 
     Met as those of the model's own measurement, in more scenarios of the validation's days, whose noise was drawn anew (an
     opponent's draws are validation's). Behaviours begin an episode alike, so that many a state is met more than once; each
-    counts once here.
+    counts once here. <metric>_minus_<other>: the paired difference of two proposers, PAIRED. As `llm.rates.tabled` gives
+    it, the intervals over scenarios: states of one scenario are drawn together.
     """
     params, world, scenarios, textmap, card, model, tokenizer = _bench(environment)
     settings, run, whatif = params.language_model, params.base, WhatIf(world)
@@ -117,7 +121,7 @@ def measure_rates(environment, plain):
         for changes in ({}, {"masked": False})
     )
     found, ranking = list(states.values())[:wanted], card["ranking"]
-    table, _ = rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
+    columns, _ = outcomes(whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
     lookup = control("frequency", world, whatif, run.refine, run.greedy.shortlist, ranking)
     classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
     others = {
@@ -126,19 +130,21 @@ def measure_rates(environment, plain):
         "frequency_elsewhere": elsewhere(lookup),
         f"{CLASSIFIER}_elsewhere": elsewhere(classified),
     }
-    rows = [row for name, actor in others.items() for row in rates_of(environment, name, actor, found)]
-    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+    for name, actor in others.items():
+        columns |= outcomes_of(params, name, actor, found)
+    columns |= {
+        (name, f"{metric}_minus_{other}"): np.subtract(columns[name, metric], columns[other, metric], dtype=float)
+        for name, other in PAIRED for metric in HELPED
+    }  # fmt: skip
+    return tabled(environment, columns, settings.seed, [state.scenario for state in found])
 
 
-def rates_of(environment, name, actor, states):
-    """Rows of one more proposer, as `llm.rates.rates` gives them: doing nothing is the bad case of every state."""
-    params, rows = _bench(environment)[0], []
+def outcomes_of(params, name, actor, states):
+    """One more proposer's, as `llm.rates.outcomes` gives them: doing nothing is the bad case of every state."""
     refined = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], params.language_model.seed)
     rounds = [found.rounds if found is not None and found.improved else np.inf for found in refined]
-    for metric, most in (("one_proposal", 1), ("five_rounds", params.base.refine.rounds)):
-        interval = mean_interval([n <= most for n in rounds], params.language_model.seed)
-        rows.append({"grid": environment, "proposer": name, "metric": metric, **interval, "n_states": len(states)})
-    return rows
+    most = dict(zip(HELPED, (1, params.base.refine.rounds), strict=True))
+    return {(name, metric): [n <= most[metric] for n in rounds] for metric in HELPED}
 
 
 def elsewhere(actor):

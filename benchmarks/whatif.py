@@ -21,7 +21,7 @@ from ace.grid.whatif import WhatIf
 
 CANDIDATES = 1000
 SIMULATED = 40  # of them also by obs.simulate
-SPEED_STATES = 24
+SPEED_STATES = 72
 AGREEMENT_STATES = 50
 RECALL_STATES = 50
 SHORTLIST = 400

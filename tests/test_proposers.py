@@ -72,20 +72,23 @@ def whole(project):
 
 
 def test_everyone_plays_the_validation_scenarios_and_nobody_those_of_the_test(project, whole):
-    _, params, world, _ = project
+    _, _params, _world, _ = project
     table, _, played, others = whole
     assert {split for split, _ in played} <= {"train", "validation"}
-    assert {index for split, index in others if split == "validation"} == {2, 3, 4}, "as many as the test has, after the run's own"
+    validated = {index for split, index in others if split == "validation"}
+    assert validated == {2, 3, 4}, "as many as the test has, after the run's own"
     alone = table[table["learnt"] == ""]["proposer"].tolist()
     sets = [f"set_{n}" for n in (2, 6, 12, 24)]
-    assert alone == ["nobody", "random", "frequency", "expert", "classifier", "model_unvalidated", "model", "model_elsewhere", *sets, "greedy"]
+    assert alone == [
+        "nobody", "random", "frequency", "expert", "classifier", "model_unvalidated", "model", "model_elsewhere", *sets, "greedy"
+    ]  # fmt: skip
     assert table[table["learnt"] != ""][["proposer", "learnt"]].to_numpy().tolist() == [["nobody", "sac"], ["model", "ace"]]
     assert set(table["n_episodes"]) == {3} and set(table["n_seeds"]) == {1}
     assert list(table.columns) == proposers.COLUMNS
 
 
 def test_the_scenarios_begin_with_those_of_a_runs_validation(project):
-    _, params, world, _ = project
+    _, _params, world, _ = project
     scenarios = proposers._bench("case14")[2]
     assert len(world.sets["validation"]) == 2 < len(scenarios) == 5
     for index in range(2):
@@ -119,7 +122,7 @@ def test_differences_are_paired_with_sac_and_with_the_proposer(whole):
 
 
 def test_survival_is_that_of_the_run_by_hand(project, whole):
-    _, params, world, made = project
+    _, _params, world, made = project
     fast, whatif = FastWorld(world), WhatIf(world)
     fast.sets = {**world.sets, "validation": proposers._bench("case14")[2]}
     survived = []
@@ -197,14 +200,26 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
 
     monkeypatch.setattr(proposers, "heldout_states", few)
     seen = []
+    outcomes = {(name, metric): [0.0, 1.0] for name in ("model", "frequency") for metric in proposers.HELPED}
     monkeypatch.setattr(
-        proposers, "rates", lambda grid, whatif, textmap, client, states, *more: (pd.DataFrame([{"n": seen.append(states)}]), None)
+        proposers, "outcomes", lambda whatif, textmap, client, states, *more: (seen.append(states), (outcomes, None))[1]
     )
     actors = {}
-    monkeypatch.setattr(
-        proposers, "rates_of", lambda environment, name, actor, states: (actors.update({name: actor}), [{"n": seen.append(states)}])[1]
-    )
-    assert len(proposers.measure_rates("case14", plain)) == 5
+
+    def of(params, name, actor, states):
+        actors[name] = actor
+        seen.append(states)
+        return {(name, metric): [1.0, 1.0] for metric in proposers.HELPED}
+
+    monkeypatch.setattr(proposers, "outcomes_of", of)
+    monkeypatch.setattr(proposers, "tabled", lambda environment, columns, seed, groups: (columns, groups))
+    columns, groups = proposers.measure_rates("case14", plain)
+    assert len(seen) == 5 and len(columns) == 2 * (2 + 4 + 5)
+    assert groups == [state.scenario for state in seen[0]], "the intervals are over scenarios"
+    for metric in ("one_proposal", "five_rounds"):
+        assert columns["model", f"{metric}_minus_frequency"].tolist() == [0.0, 0.0]
+        assert columns["model_elsewhere", f"{metric}_minus_model"].tolist() == [1.0, 0.0]
+        assert columns["model", f"{metric}_minus_classifier"].tolist() == [-1.0, 0.0]
     assert list(actors) == ["classifier", "model_elsewhere", "frequency_elsewhere", "classifier_elsewhere"]
     assert actors["model_elsewhere"].elsewhere and isinstance(actors["model_elsewhere"], proposers.PolicyActor)
     legal, sub = project[2].catalogue.legality(state.topo, state.cooldown_sub, True), project[2].catalogue.sub
@@ -216,7 +231,8 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         assert 1 < len(firsts) < len(ranked) and order[f"{name}_elsewhere"][: len(firsts)] == firsts
     found, (fresh,) = seen[0], {id(world.sets["validation"]): world.sets["validation"] for world in worlds}.values()
     others = proposers._bench("case14")[2]
-    assert len(fresh) == len(others) and not any(np.array_equal(ours.arrays[0], theirs.arrays[0]) for ours in fresh for theirs in others)
+    assert len(fresh) == len(others)
+    assert not any(np.array_equal(ours.arrays[0], theirs.arrays[0]) for ours in fresh for theirs in others)
     assert all(states is found for states in seen), "the others' states are the model's"
     assert asked == [(24, number) for number in range(passes)]
     assert len(found) == min(36, 1 + a_pass * passes) >= n
@@ -227,7 +243,14 @@ def test_rates_are_of_validation_scenarios_and_of_as_many_states_as_there_are(wh
     table = whole[1]
     assert set(table["n_states"]) == {36}
     assert set(table.loc[table["proposer"] == "classifier", "metric"]) == {"one_proposal", "five_rounds"}
-    assert {"one_proposal", "five_rounds", "legal_unmasked"} <= set(table["metric"]) and table["value"].between(0, 1).all()
+    paired = table["metric"].str.contains("_minus_")
+    assert {"one_proposal", "five_rounds", "legal_unmasked"} <= set(table["metric"])
+    assert table["value"][~paired].between(0, 1).all()
+    value = table.set_index(["proposer", "metric"])["value"]
+    for name, other in proposers.PAIRED:
+        for metric in ("one_proposal", "five_rounds"):
+            assert value[name, f"{metric}_minus_{other}"] == pytest.approx(value[name, metric] - value[other, metric], abs=2e-4)
+    assert paired.sum() == 2 * 5 and set(table.loc[paired, "proposer"]) == {"model", "model_elsewhere"}
 
 
 # --- the classifier ---------------------------------------------------------------------------------------------------
@@ -252,7 +275,9 @@ def test_the_classifier_learns_the_labels_of_the_language_model(project, plain):
 def test_the_classifier_is_trained_on_as_many_samples_as_f_llm(project, monkeypatch):
     _, params, world, made = project
     drawn = []
-    monkeypatch.setattr(classifier.torch.nn.functional, "cross_entropy", lambda logits, label: (drawn.append(len(label)), logits.sum())[1])
+    monkeypatch.setattr(
+        classifier.torch.nn.functional, "cross_entropy", lambda logits, label: (drawn.append(len(label)), logits.sum())[1]
+    )
     classifier.fit(made, TextMap(world), world.features, params.language_model, params.base.sac)
     n_critic = round(CRITIC_SHARE * params.language_model.steps * params.language_model.batch_size)
     assert sum(drawn) == params.language_model.steps * params.language_model.batch_size - n_critic
@@ -280,11 +305,10 @@ def test_the_classifiers_rates_by_hand(project, plain, backwards):
         for rounds, found in helped.items():
             found.append(any(whatif.simulate(state, a).reward > wanted for a in tries[:rounds]))
     actor = asked.as_actor(world.catalogue, whatif, refine)
-    table = pd.DataFrame(proposers.rates_of("case14", "classifier", actor, states)).set_index("metric")
-    one, five = table.loc["one_proposal", "value"], table.loc["five_rounds", "value"]
-    assert [one, five] == pytest.approx([np.mean(found) for found in helped.values()], abs=1e-4)
+    columns = proposers.outcomes_of(params, "classifier", actor, states)
+    assert columns == dict(zip([("classifier", "one_proposal"), ("classifier", "five_rounds")], helped.values(), strict=True))
+    one, five = map(np.mean, columns.values())
     assert (one < five) == backwards and five > 0
-    assert set(table["n_states"]) == {len(states)} and set(table["proposer"]) == {"classifier"}
 
 
 def test_a_control_elsewhere_takes_the_first_action_at_each_substation_and_then_the_rest(project):
@@ -315,7 +339,7 @@ def test_a_corpus_that_is_not_that_of_the_model_is_refused(project, change):
     proposers._bench.cache_clear()
     try:
         path.write_text(json.dumps({**json.loads(card), **change}))
-        with pytest.raises(config.ConfigError, match="no longer the one .* run the stage language_model"):
+        with pytest.raises(config.ConfigError, match=r"no longer the one .* run the stage language_model"):
             proposers.fit_classifier("case14")
     finally:
         path.write_text(card)
@@ -336,7 +360,8 @@ def test_the_classifier_alone_plays_its_first_legal_action_that_gains_and_never_
         expected = next((a for a in tries if whatif.simulate(state, a).reward > wanted), 0)
         calls = whatif.ac_calls
         assert agent.act(state, None, None) == expected
-        assert whatif.ac_calls - calls == 1 + (tries.index(expected) + 1 if expected else len(tries)), "doing nothing, and the tries"
+        simulated = tries.index(expected) + 1 if expected else len(tries)
+        assert whatif.ac_calls - calls == 1 + simulated, "doing nothing, and the tries"
         seen.add(expected)
     assert len(seen) > 1
 
@@ -370,7 +395,8 @@ def of_report(tmp_path, changes=()):
     counts = {"n_seeds": 1, "n_episodes": 4, "simulator_calls_before": 5000, "simulator_calls": 40, "dc_calls": 0, "llm_calls": 8}
     rows = []
     for survival, proposer, learnt in (
-        (30, "nobody", ""), (60, "model", ""), (70, "set_24", ""), (80, "greedy", ""), (40, "nobody", "sac"), (57, "model", "ace"),
+        (30, "nobody", ""), (60, "model", ""), (70, "set_24", ""), (80, "greedy", ""),
+        (40, "nobody", "sac"), (57, "model", "ace"),
     ):  # fmt: skip
         row = {"grid": "case14", "proposer": proposer, "learnt": learnt, "survival": survival, "ci_low": survival - 5}
         rows.append({**row, "ci_high": survival + 5, **ends, **counts, **dict(changes).get((proposer, learnt), {})})
@@ -395,7 +421,11 @@ def test_a_line_for_each_proposer_with_the_policy_that_learnt_from_it(tmp_path):
 
 @pytest.mark.parametrize(
     "low, high, said",
-    [(-8, 2, "no difference to its teacher can be told"), (-8, -1, "it has not learnt all that its teacher does"), (1, 8, "it is ahead of its teacher")],
+    [
+        (-8, 2, "no difference to its teacher can be told"),
+        (-8, -1, "it has not learnt all that its teacher does"),
+        (1, 8, "it is ahead of its teacher"),
+    ],
 )
 def test_what_is_said_follows_from_the_interval(tmp_path, low, high, said):
     params = of_report(tmp_path, {("model", "ace"): {"minus_proposer_low": low, "minus_proposer_high": high}})

@@ -40,7 +40,7 @@ class PowerFlow:
             self._grid.update_storages_p(np.ones(env.n_storage, dtype=bool), np.zeros(env.n_storage, dtype=np.float32))
         self._grid.tell_solver_need_reset()
         self._load_pos, self.gen_pos = np.asarray(env.load_pos_topo_vect), np.asarray(env.gen_pos_topo_vect)
-        self._kind, self._number = _elements(env)
+        self._elements = _elements(env)
 
     def set_topo(self, topo):
         """topo: (dim_topo,) 1, 2, or -1 disconnected."""
@@ -104,11 +104,16 @@ class PowerFlow:
         """DC susceptance of every line, per unit: (n_line,)."""
         return np.array([x.ydc_11.real for group in (self._grid.get_lines(), self._grid.get_trafos()) for x in group])
 
-    def topo_action(self, positions, buses):
-        """One row of `batch`: elements at these positions of the topology vector go to these buses."""
+    def topo_action(self, first, moves, code):
+        """One row of `batch`: where bit k of `moves` is 1, the element at position `first` + k of the topology vector goes
+        to bus 1 plus bit k of `code`. A thousand rows a question: so no array is made here."""
         action = TopoAction()
-        for position, bus in zip(positions, buses, strict=True):
-            action.add_element(self._kind[position], self._number[position], bus)
+        add, elements = action.add_element, self._elements
+        while moves:
+            bit = moves & -moves
+            kind, number = elements[first + bit.bit_length() - 1]
+            add(kind, number, 2 if code & bit else 1)
+            moves ^= bit
         return action
 
     def near_start(self):
@@ -134,13 +139,13 @@ class PowerFlow:
 
 
 def _elements(env):
-    """Kind and number of the element at each position of the topology vector: two lists of length dim_topo."""
-    kind, number = [None] * env.dim_topo, [0] * env.dim_topo
-    for a_kind, positions in (
+    """(kind, number) of the element at each position of the topology vector: a list of length dim_topo."""
+    elements = [None] * env.dim_topo
+    for kind, positions in (
         (ElementType.load, env.load_pos_topo_vect), (ElementType.gen, env.gen_pos_topo_vect),
         (ElementType.line_or, env.line_or_pos_topo_vect), (ElementType.line_ex, env.line_ex_pos_topo_vect),
         (ElementType.storage, env.storage_pos_topo_vect),
     ):  # fmt: skip
-        for i, position in enumerate(positions):
-            kind[position], number[position] = a_kind, i
-    return kind, number
+        for number, position in enumerate(positions):
+            elements[position] = kind, number
+    return elements

@@ -44,6 +44,7 @@ class WhatIf:
         self._or, self._ex = self.catalogue.line_or_pos, self.catalogue.line_ex_pos
         self._of_slack = np.isin(self.catalogue.sub, self.flow.slack_subs)
         self._split, self._rows = BusSplit(self.catalogue, self.flow), {}
+        self._first = [int(places[0]) for places in self.catalogue.elements]
         self.ac_calls = self.dc_calls = 0
 
     def simulate(self, state, action):
@@ -136,7 +137,7 @@ class WhatIf:
         for last in np.append(np.flatnonzero(np.diff(subs)) + 1, len(subs)):
             if last - first >= BATCH_ROWS or (last == len(subs) and last > first):
                 rows = batched[first:last]
-                amps = self.flow.batch([self._row(a, now, off) for a in ids[rows].tolist()], start)
+                amps = self.flow.batch(self._batch_rows(ids[rows], now, off), start)
                 rho_max[rows] = (amps / self.limit).max(axis=1)
                 first = last
         for i in np.flatnonzero(np.isnan(rho_max)).tolist():
@@ -178,21 +179,20 @@ class WhatIf:
         order = np.argsort(rho, kind="stable")
         return ids[order], rho[order]
 
-    def _row(self, action, now, off):
-        """The action as a row of a batch: only what moves, and no end of a lost line, or the line would be put back.
+    def _batch_rows(self, ids, now, off):
+        """Each action as a row of a batch: only what moves, and no end of a lost line, or the line would be put back.
 
         now, off: the state's bit codes of `Catalogue.patterns`. Rows from a substation in one piece are kept.
         """
-        if not action:
-            return self.flow.topo_action((), ())
-        sub, code = int(self.catalogue.sub[action]), int(self.catalogue.code[action])
-        as_new = not now[sub] and not off[sub]
-        row = self._rows.get(action) if as_new else None
-        if row is None:
-            moves = (code ^ int(now[sub])) & ~int(off[sub])
-            bits = [k for k in range(moves.bit_length()) if moves >> k & 1]
-            places, buses = self.catalogue.elements[sub][bits].tolist(), [1 + (code >> k & 1) for k in bits]
-            row = self.flow.topo_action(places, buses)
-            if as_new:
-                self._rows[action] = row
-        return row
+        rows, now, off = [], now.tolist(), off.tolist()
+        subs, codes = self.catalogue.sub[ids].tolist(), self.catalogue.code[ids].tolist()
+        for action, sub, code in zip(ids.tolist(), subs, codes, strict=True):
+            as_new = not now[sub] and not off[sub]
+            row = self._rows.get(action) if as_new else None
+            if row is None:
+                moves = (code ^ now[sub]) & ~off[sub] if action else 0
+                row = self.flow.topo_action(self._first[sub], moves, code)
+                if as_new:
+                    self._rows[action] = row
+            rows.append(row)
+        return rows

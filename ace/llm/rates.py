@@ -15,12 +15,27 @@ DRAWS = 5
 
 
 def rates(grid, whatif, textmap, client, states, settings, ranking, seed, unmasked=None):
-    """Proposal rates as a table: columns grid, proposer, metric, value, ci_low, ci_high, n_states.
+    """`outcomes` as a table (of `tabled`, its intervals over states), and the model's records."""
+    columns, records = outcomes(whatif, textmap, client, states, settings, ranking, seed, unmasked)
+    return tabled(grid, columns, seed), records
 
-    grid: name of the environment; settings: config.settings.Refine; ranking: action ids, the most frequent label first;
-    unmasked: the same model as a client that decodes without masks, for parse_unmasked and legal_unmasked, or None.
-    A proposal improves if it gains more reward over doing nothing than the margin, both simulated. Intervals: 95 %
-    bootstrap over states. Every proposer gets the same states; rates are of all states, whatever became of a reply.
+
+def tabled(grid, columns, seed, groups=None):
+    """Means of columns, {(proposer, metric): (n,) numbers or bool}, with 95 % bootstrap intervals over states, or over groups
+    (n,) of states: columns grid, proposer, metric, value, ci_low, ci_high, n_states."""
+    return pd.DataFrame(
+        {"grid": grid, "proposer": proposer, "metric": metric, **mean_interval(values, seed, groups), "n_states": len(values)}
+        for (proposer, metric), values in columns.items()
+    )
+
+
+def outcomes(whatif, textmap, client, states, settings, ranking, seed, unmasked=None):
+    """What becomes of each proposer's proposals: ({(proposer, metric): (n,) numbers or bool, one for each state}, records).
+
+    settings: config.settings.Refine; ranking: action ids, the most frequent label first; unmasked: the same model as a
+    client that decodes without masks, for parse_unmasked and legal_unmasked, or None; records: the model's, masked.
+    A proposal improves if it gains more reward over doing nothing than the margin, both simulated. Every proposer gets the
+    same states; rates are of all states, whatever became of a reply.
     """
     catalogue, rng = textmap.catalogue, np.random.default_rng([seed, 5])
     nothing = [whatif.simulate(state, 0).reward for state in states]
@@ -68,8 +83,4 @@ def rates(grid, whatif, textmap, client, states, settings, ranking, seed, unmask
         hits.append([improves(i, a) for a in [a for a in ranking if a in ids][:DRAWS]] or [False])
     columns["frequency", "one_proposal"] = [h[0] for h in hits]
     columns["frequency", "five_rounds"] = [any(h) for h in hits]
-    rows = [
-        {"grid": grid, "proposer": proposer, "metric": metric, **mean_interval(values, seed), "n_states": len(states)}
-        for (proposer, metric), values in columns.items()
-    ]
-    return pd.DataFrame(rows), actor.recorder.records
+    return columns, actor.recorder.records

@@ -64,6 +64,7 @@ GROUPS = [
         ["refine.bad_case", "refine.rounds"],
     ),
     Group("Rounds at other substations", ["ace", "ace_elsewhere"], ["refine.proposer"]),
+    Group("How the policy learns from D_LLM", ["ace_literal", "ace_prior", "ace"], ["sac.bc", "sac.prior_llm"]),
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac", of_ace=False),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac", of_ace=False),
     Group(
@@ -99,14 +100,14 @@ BUDGETS += ["Simulator calls in training", "Simulator calls of the corpus", "LLM
 NOTE = (
     "The reference of a group is ACE as in `base`, also of SAC and the expert with more samples; of the thresholds, the one "
     "of `base` with all bad cases of a mini-batch refined; of the sparse reward and of longer training, SAC under the same "
-    "condition; of a smaller corpus, ACE with it. ± is the standard deviation of the seeds' means, IQM the interquartile mean over seeds x episodes, both "
-    "over all seeds of the row. minus reference: paired difference of the means on identical test episodes and on the seeds "
-    "that both were run with; *Reference on these seeds* is the reference's mean survival on these. Intervals: 95 % "
-    "bootstrap of seeds and episodes. With three seeds they are too narrow (in a simulated null 17 % instead of 5 % of the "
-    "differences exclude 0, see the main table), and of this many rows some exclude 0 by luck. Refinements, LoRA rounds (in "
-    "brackets those not rolled back), adjustments of rewards and calls are counted in training, means over the seeds; what "
-    "the corpus of the language model took, once for all rows that use it, stands in a column of its own; Env. steps, all: "
-    "training, validation and corpus. Setting: as in the run's manifest. "
+    "condition; of a smaller corpus, ACE with it. ± is the standard deviation of the seeds' means, IQM the interquartile "
+    "mean over seeds x episodes, both over all seeds of the row. minus reference: paired difference of the means on "
+    "identical test episodes and on the seeds that both were run with; *Reference on these seeds* is the reference's mean "
+    "survival on these. Intervals: 95 % bootstrap of seeds and episodes. With three seeds they are too narrow (in a "
+    "simulated null 17 % instead of 5 % of the differences exclude 0, see the main table), and of this many rows some "
+    "exclude 0 by luck. Refinements, LoRA rounds (in brackets those not rolled back), adjustments of rewards and calls are "
+    "counted in training, means over the seeds; what the corpus of the language model took, once for all rows that use it, "
+    "stands in a column of its own; Env. steps, all: training, validation and corpus. Setting: as in the run's manifest. "
     f"{NOT_RUN}: not in the declared grid of params.yaml."
 )
 KEYS = {
@@ -121,6 +122,8 @@ KEYS = {
     "validated yet, if there is one, or to do nothing, and reasons of every round only substations that may be answered",
     "finetune.enabled": "whether there are LoRA rounds",
     "finetune.every": "refinements between two LoRA rounds",
+    "sac.bc": "weight of cloning the refined actions in the policy's loss; 0: the paper's loss",
+    "sac.prior_llm": "share of the policy's prior that may follow the actions of D_LLM, the more the larger D_LLM is",
     "shape.enabled": "whether g_LLM is asked",
     "shape.every": "g_LLM reads one training episode in so many",
     "shape.select": "score by which it finds an episode's key decisions: size of the step's reward, overload of the state, or "

@@ -1,9 +1,9 @@
 """The language model's table: what each proposer is good for, by grid, and what the model alone adds to doing nothing.
 
 The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), proposers
-(results/proposers/<env>_rates.csv: the same measure on more states, a classifier's, and those of rounds elsewhere) and lora (results/lora/<env>.csv) and are only put
-together here. alone_minus_do_nothing is made from the run files of llm_only and
-reconnect, where both are in the declared grid.
+(results/proposers/<env>_rates.csv: the same measure on more states, a classifier's, and those of rounds elsewhere) and
+lora (results/lora/<env>.csv) and are only put together here. alone_minus_do_nothing is made from the run files of
+llm_only and reconnect, where both are in the declared grid.
 """
 
 from pathlib import Path
@@ -47,31 +47,35 @@ SHIFT = {  # (proposer, metric) -> what it says
 GAINS = [
     (("model_after_lora", "lora_gain"), "LoRA under a shift", 3, ""),
     (("model", "alone_minus_do_nothing"), "alone against reconnecting lines", 1, " points of survival"),
+    (("model", "five_rounds_minus_frequency"), "five rounds minus the lookup table's, state by state", 3, ""),
+    (("model_elsewhere", "five_rounds_minus_frequency"), "each elsewhere minus it", 3, ""),
+    (("model_elsewhere", "five_rounds_minus_frequency_elsewhere"), "minus it by the same rule", 3, ""),
 ]
 NOTE = (
     "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
     "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
     "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, "
-    "each counted once: several hundred states are of a few dozen scenarios, one or two days. Other ones serve critic_sign, from the model's own measurement. "
-    "The intervals take them as independent, and are too narrow for it (scenarios of one or two source days, of "
-    "wcci2022 the training's). Proposer frequency is a lookup table: the actions that were most often right in the "
-    "model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy "
-    "has, which learnt the best action of each state of the same corpus, other than to do nothing, from as many samples as f_LLM, and names its most "
-    "probable actions one after the other, whatever came of those before. It differs in more than language: it reads the policy's "
-    "input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. random_same_substation draws from the actions of the substation "
-    "that the model named. random draws from all actions alike, with replacement, and may repeat itself in five rounds, "
-    "the model may not. `_elsewhere`: each further round at a substation where nothing was validated yet, while there is one; of the "
-    "model also, in every round, reasons that name only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a legal action; "
-    "`_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that of the "
-    "counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; proposer "
-    "majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model in a "
-    "shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and not "
-    "beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other "
+    "each counted once: several hundred states are of a few dozen scenarios, one or two days (of wcci2022 the training's). "
+    "Other ones serve critic_sign, from the model's own measurement. <metric>_minus_<other>: paired difference to another "
+    "proposer on the same states. Proposer frequency is a lookup table: the actions that were most often right in the "
+    "model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy has, which learnt the "
+    "best action of each state of the same corpus, other than to do nothing, from as many samples as f_LLM, and names its "
+    "most probable actions one after the other, whatever came of those before. It differs in more than language: it reads "
+    "the policy's input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. "
+    "random_same_substation draws from the actions of the substation that the model named. random draws from all actions "
+    "alike, with replacement, and may repeat itself in five rounds, the model may not. `_elsewhere`: each further round at a "
+    "substation where nothing was validated yet, while there is one; of the model also, in every round, reasons that name "
+    "only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a "
+    "legal action; `_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that "
+    "of the counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; "
+    "proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model "
+    "in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and "
+    "not beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other "
     "settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate "
-    "before, which where an opponent attacks is of other held-out states than model_before_lora. "
-    "alone_minus_do_nothing: points of survival, paired over test "
-    "episodes (its n counts episodes), against doing nothing with line reconnection. Intervals: 95 % bootstrap, of "
-    "critic_sign over episodes."
+    "before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: "
+    "points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. "
+    "Intervals: 95 % bootstrap, of rates over scenarios (states of one are drawn together; those of one source day are still "
+    "taken as independent), of critic_sign over episodes, of LoRA's over states."
 )
 
 

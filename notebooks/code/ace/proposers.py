@@ -13,9 +13,8 @@ from ace.llm import corpus, embedded
 from ace.llm.clients import LocalClient
 from ace.llm.controls import ControlActor, control
 from ace.llm.heldout import heldout_states
-from ace.llm.rates import rates
+from ace.llm.rates import outcomes, tabled
 from ace.llm.roles import BadCase, PolicyActor
-from ace.llm.stats import mean_interval
 from ace.llm.team import read_card
 from ace.llm.text import TextMap
 from ace.replay import play_tasks, tasks_of, write_rows
@@ -26,6 +25,8 @@ COLUMNS += ['minus_proposer', 'minus_proposer_low', 'minus_proposer_high', 'n_se
 COLUMNS += ['simulator_calls_before', 'simulator_calls', 'dc_calls', 'llm_calls']
 CONTROLS, CLASSIFIER, MODELS = (['random', 'frequency', 'expert'], 'classifier', ['model_unvalidated', 'model', 'model_elsewhere'])
 TAUGHT_BY = {'sac': 'nobody', 'random_refine': 'random', 'frequency_refine': 'frequency', 'ace': 'model', 'ace_elsewhere': 'model_elsewhere', 'expert_sac': 'expert'}
+HELPED = ('one_proposal', 'five_rounds')
+PAIRED = [('model', 'frequency'), ('model_elsewhere', 'frequency'), ('model_elsewhere', 'frequency_elsewhere'), ('model_elsewhere', 'model'), ('model', CLASSIFIER)]
 SETS = (1 / 3, 1, 2, 4)
 STATES, A_PASS, PASSES = (3, 2, 9)
 
@@ -68,21 +69,20 @@ def measure_rates(environment, plain):
             states |= {b''.join((a.tobytes() for a in state.to_arrays().values())): state for state in found}
     client, unmasked = (LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f'embedded-{environment}') for changes in ({}, {'masked': False}))
     found, ranking = (list(states.values())[:wanted], card['ranking'])
-    table, _ = rates(environment, whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
+    columns, _ = outcomes(whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
     lookup = control('frequency', world, whatif, run.refine, run.greedy.shortlist, ranking)
     classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
     others = {CLASSIFIER: classified, 'model_elsewhere': PolicyActor(client, textmap, whatif, _elsewhere(run.refine)), 'frequency_elsewhere': elsewhere(lookup), f'{CLASSIFIER}_elsewhere': elsewhere(classified)}
-    rows = [row for name, actor in others.items() for row in rates_of(environment, name, actor, found)]
-    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+    for name, actor in others.items():
+        columns |= outcomes_of(params, name, actor, found)
+    columns |= {(name, f'{metric}_minus_{other}'): np.subtract(columns[name, metric], columns[other, metric], dtype=float) for name, other in PAIRED for metric in HELPED}
+    return tabled(environment, columns, settings.seed, [state.scenario for state in found])
 
-def rates_of(environment, name, actor, states):
-    params, rows = (_bench(environment)[0], [])
+def outcomes_of(params, name, actor, states):
     refined = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], params.language_model.seed)
     rounds = [found.rounds if found is not None and found.improved else np.inf for found in refined]
-    for metric, most in (('one_proposal', 1), ('five_rounds', params.base.refine.rounds)):
-        interval = mean_interval([n <= most for n in rounds], params.language_model.seed)
-        rows.append({'grid': environment, 'proposer': name, 'metric': metric, **interval, 'n_states': len(states)})
-    return rows
+    most = dict(zip(HELPED, (1, params.base.refine.rounds), strict=True))
+    return {(name, metric): [n <= most[metric] for n in rounds] for metric in HELPED}
 
 def elsewhere(actor):
 

@@ -23,7 +23,7 @@ class PowerFlow:
             self._grid.update_storages_p(np.ones(env.n_storage, dtype=bool), np.zeros(env.n_storage, dtype=np.float32))
         self._grid.tell_solver_need_reset()
         self._load_pos, self.gen_pos = (np.asarray(env.load_pos_topo_vect), np.asarray(env.gen_pos_topo_vect))
-        self._kind, self._number = _elements(env)
+        self._elements = _elements(env)
 
     def set_topo(self, topo):
         changed = self._topo != topo
@@ -77,10 +77,14 @@ class PowerFlow:
     def susceptances(self):
         return np.array([x.ydc_11.real for group in (self._grid.get_lines(), self._grid.get_trafos()) for x in group])
 
-    def topo_action(self, positions, buses):
+    def topo_action(self, first, moves, code):
         action = TopoAction()
-        for position, bus in zip(positions, buses, strict=True):
-            action.add_element(self._kind[position], self._number[position], bus)
+        add, elements = (action.add_element, self._elements)
+        while moves:
+            bit = moves & -moves
+            kind, number = elements[first + bit.bit_length() - 1]
+            add(kind, number, 2 if code & bit else 1)
+            moves ^= bit
         return action
 
     def near_start(self):
@@ -99,8 +103,8 @@ class PowerFlow:
         return amps
 
 def _elements(env):
-    kind, number = ([None] * env.dim_topo, [0] * env.dim_topo)
-    for a_kind, positions in ((ElementType.load, env.load_pos_topo_vect), (ElementType.gen, env.gen_pos_topo_vect), (ElementType.line_or, env.line_or_pos_topo_vect), (ElementType.line_ex, env.line_ex_pos_topo_vect), (ElementType.storage, env.storage_pos_topo_vect)):
-        for i, position in enumerate(positions):
-            kind[position], number[position] = (a_kind, i)
-    return (kind, number)
+    elements = [None] * env.dim_topo
+    for kind, positions in ((ElementType.load, env.load_pos_topo_vect), (ElementType.gen, env.gen_pos_topo_vect), (ElementType.line_or, env.line_or_pos_topo_vect), (ElementType.line_ex, env.line_ex_pos_topo_vect), (ElementType.storage, env.storage_pos_topo_vect)):
+        for number, position in enumerate(positions):
+            elements[position] = (kind, number)
+    return elements

@@ -5,6 +5,13 @@ from ace.llm.stats import mean_interval
 DRAWS = 5
 
 def rates(grid, whatif, textmap, client, states, settings, ranking, seed, unmasked=None):
+    columns, records = outcomes(whatif, textmap, client, states, settings, ranking, seed, unmasked)
+    return (tabled(grid, columns, seed), records)
+
+def tabled(grid, columns, seed, groups=None):
+    return pd.DataFrame(({'grid': grid, 'proposer': proposer, 'metric': metric, **mean_interval(values, seed, groups), 'n_states': len(values)} for (proposer, metric), values in columns.items()))
+
+def outcomes(whatif, textmap, client, states, settings, ranking, seed, unmasked=None):
     catalogue, rng = (textmap.catalogue, np.random.default_rng([seed, 5]))
     nothing = [whatif.simulate(state, 0).reward for state in states]
 
@@ -43,5 +50,4 @@ def rates(grid, whatif, textmap, client, states, settings, ranking, seed, unmask
         hits.append([improves(i, a) for a in [a for a in ranking if a in ids][:DRAWS]] or [False])
     columns['frequency', 'one_proposal'] = [h[0] for h in hits]
     columns['frequency', 'five_rounds'] = [any(h) for h in hits]
-    rows = [{'grid': grid, 'proposer': proposer, 'metric': metric, **mean_interval(values, seed), 'n_states': len(states)} for (proposer, metric), values in columns.items()]
-    return (pd.DataFrame(rows), actor.recorder.records)
+    return (columns, actor.recorder.records)
