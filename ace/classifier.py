@@ -1,11 +1,11 @@
 """A plain classifier on the corpus from which the language model learnt: what its labels allow (our reference).
 
-It names actions of the same set. It is trained on the best action of each state other than to do nothing (which it names only where
-no other is legal), with as many samples as f_LLM's and in batches of the same size; but for these labels, which at first held to do
-nothing, nothing was changed. It differs from f_LLM in more than language: the network is that of SAC's policy and
-reads what the policy reads, all loadings, loads and generation, where the text has the ten fullest lines; it names the most
-probable actions, where the model draws; and its samples all ask for the first proposal, where the model's also show
-tries, and then ask for the next best.
+It names actions of the same set. It is trained on the best action of each state other than to do nothing (which it names
+only where no other is legal), with as many samples as f_LLM's and in batches of the same size; but for these labels,
+which at first held to do nothing, nothing was changed. It differs from f_LLM in more than language: the network is that
+of SAC's policy and reads what the policy reads, all loadings, loads and generation, where the text has the ten fullest
+lines; it names the most probable actions, where the model draws; and its samples all ask for the first proposal, where
+the model's also show tries, and then ask for the next best.
 """
 
 import numpy as np

@@ -52,6 +52,17 @@ def relevel(results, variant, seed, level):
 # --- the table ---
 
 
+def test_what_is_declared_and_has_no_group_is_named(make):
+    params, results = make({"ace_query_high": 0.60, "ace_half_sac": 0.50})
+    ablations.write_ablations(params, results)
+    said = (results / "tables/ablations.md").read_text()
+    assert "Declared, and in no group of this table: `ace_half_sac`.\n" in said
+    fewer = params.grid.ablations.model_copy(update={"variants": ["ace_query_high"]})
+    fewer = params.model_copy(update={"grid": params.grid.model_copy(update={"ablations": fewer})})
+    ablations.write_ablations(fewer, results)
+    assert "in no group" not in (results / "tables/ablations.md").read_text()
+
+
 def test_a_difference_takes_the_seeds_that_both_have(make):
     params, results = make({"ace_query_high": 0.60})
     relevel(results, "ace", 2, 0.20)  # ace alone has seed 2: it must not enter the difference

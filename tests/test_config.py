@@ -68,7 +68,10 @@ def test_variants_differ_from_base_by_what_they_say_only():
     assert not params.settings("sac").uses_llm and params.settings("ace_no_actor").uses_llm
     elsewhere = params.settings("ace_elsewhere")
     assert elsewhere.model_dump() == {**ace, "refine": {**ace["refine"], "proposer": "llm_elsewhere"}}
-    by_llm = {name: elsewhere.refine.model_copy(update={"proposer": name}).by_llm for name in ("llm_elsewhere", "llm", "expert", "random")}
+    by_llm = {
+        name: elsewhere.refine.model_copy(update={"proposer": name}).by_llm
+        for name in ("llm_elsewhere", "llm", "expert", "random")
+    }
     assert by_llm == {"llm_elsewhere": True, "llm": True, "expert": False, "random": False}
     assert elsewhere.model_copy(update={"shape": params.settings("sac").shape}).uses_llm, "with f_LLM alone too"
 
@@ -77,7 +80,7 @@ def test_a_language_model_of_a_variants_own_differs_by_what_it_says_only():
     params = config.load(ROOT / "params.yaml")
     ours, shared = (params.with_model(name).language_model.model_dump() for name in ("ace_lean", ""))
     assert {key for key in shared if ours[key] != shared[key]} == {"scan", "states", "actions"}
-    with pytest.raises(config.ConfigError, match="'ace_lan' is not in params.yaml; did you mean 'ace_lean'"):
+    with pytest.raises(config.ConfigError, match=r"'ace_lan' is not in params\.yaml; did you mean 'ace_lean'"):
         params.with_model("ace_lan")
 
 

@@ -287,13 +287,18 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
         "| lr 0.01 | +0.110 [+0.010, +0.210] |",
         "| lr 1e-05 | +0.000 [-0.100, +0.100] |",
     ]
-    beside = pd.concat([table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)])
+    beside = pd.concat(
+        [table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)]
+    )
     assert "below a classifier on the same corpus (0.70)" in language.answers(params, beside).splitlines()[0]
     assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(params, beside, "one_proposal")
     elsewhere = [["a", f"{name}_elsewhere", "five_rounds", mean, mean - 0.05, mean + 0.05, 30]
                  for name, mean in (("model", 0.9), ("frequency", 0.7), ("classifier", 0.95))]  # fmt: skip
     beside = pd.concat([table, pd.DataFrame(elsewhere, columns=language.COLUMNS)])
-    said = "five rounds, each elsewhere 0.90 [0.85, 0.95]: above the lookup table by the rule on substations (0.70), interval overlaps that of the classifier by it"
+    said = (
+        "five rounds, each elsewhere 0.90 [0.85, 0.95]: above the lookup table by the rule on substations (0.70), "
+        "interval overlaps that of the classifier by it"
+    )
     assert said in language.answers(params, beside).splitlines()[0]
     assert "| a | Lookup table, each round elsewhere | 0.700 [" in language.proposals(params, beside, "five_rounds")
     first = beside.replace({"metric": {"five_rounds": "one_proposal"}})

@@ -128,7 +128,8 @@ def test_a_guide_names_no_substation_that_is_to_be_avoided_while_there_is_anothe
     guide = Guide(textmap, legality(textmap, state), avoided=avoided)
     named = {int(unit.split()[-1]) for unit in guide.follow("")[0] if "substation" in unit}
     assert named == (subs - avoided or subs)
-    assert set(guide.unwanted) == {f"substation {s}" for s in range(c.n_sub) if s not in named}, "the reasons name what may be done"
+    unwanted = {f"substation {s}" for s in range(c.n_sub) if s not in named}
+    assert set(guide.unwanted) == unwanted, "the reasons name what may be done"
     assert Guide(textmap, legality(textmap, state)).unwanted == []
 
 

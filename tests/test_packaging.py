@@ -128,6 +128,13 @@ def test_the_settings_reach_a_process(monkeypatch):
         assert shown.stdout.split() == ["AVX2", "1"]
 
 
+def test_make_lint_has_nothing_to_say():
+    places = [place for place in ("ace", "tests", "notebooks", "benchmarks") if (ROOT / place).is_dir()]
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", *places]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 def test_make_lists_every_target():
     shown = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()

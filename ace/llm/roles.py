@@ -128,7 +128,10 @@ class PolicyActor:
         return _Case(bad, self.textmap.state(bad.state), legal, original.reward, told)
 
     def _avoided(self, tried):
-        """Substations that the next round leaves out, for its Guide. The bad action's is not among them: another pattern may do."""
+        """Substations that the next round leaves out, for its Guide.
+
+        The bad action's is not among them: another pattern may do.
+        """
         return {int(self.catalogue.sub[action]) for action, _ in tried if action} if self.elsewhere else None
 
     def _improved(self, case):

@@ -46,7 +46,8 @@ SECONDS = {
     "environments": 15,
 }
 SECONDS_OTHER = 5  # tables and figures
-CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}  # stages that ace.preflight estimates itself
+# stages that ace.preflight estimates itself
+CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """

@@ -217,8 +217,15 @@ def write_ablations(params, results):
     settings = "".join(f"- `{key}`: {meaning}\n" for key, meaning in KEYS.items())
     write_csv(table, Path(results) / "tables" / "ablations.csv")
     title = f"ACE taken apart, {env}, scale {params.scale}"
-    write_parts(results, "ablations", title, parts, f"{NOTE}\n\nThe settings:\n\n{settings}")
+    write_parts(results, "ablations", title, parts, f"{NOTE}{_left_out(params)}\n\nThe settings:\n\n{settings}")
     return table
+
+
+def _left_out(params):
+    """Declared ablations that have no place in GROUPS, as a sentence; "" where all have one."""
+    placed = {variant for group in GROUPS for variant in group.variants}
+    names = [f"`{name}`" for name in ablations(params) if name not in placed]
+    return f"\n\nDeclared, and in no group of this table: {', '.join(names)}." if names else ""
 
 
 def summary(table):

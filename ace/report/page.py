@@ -64,7 +64,8 @@ ITEMS = (
         "tables/language_model",
         "The language model by itself",
         "Share of held-out states that a proposal improves, of g_LLM's judgements with the right sign, and what LoRA adds "
-        "under a shift of the grid; beside the language model stand a lookup table of frequent good actions, a classifier and chance.",
+        "under a shift of the grid; beside the language model stand a lookup table of frequent good actions, a classifier "
+        "and chance.",
         folded=True,
     ),
     Item("tables/proposers", "Proposers alone, and the policies that learnt from them"),
@@ -90,8 +91,9 @@ ITEMS = (
     Item(
         "figures/proposers",
         "What there is to learn, and what was learnt",
-        "Survival on validation scenarios. Orange: a proposer decides alone, with its tries simulated first where not said otherwise. "
-        "Blue, in the same row: the policy that learnt from it and acts without a simulator; in the first row plain SAC.",
+        "Survival on validation scenarios. Orange: a proposer decides alone, with its tries simulated first where not said "
+        "otherwise. Blue, in the same row: the policy that learnt from it and acts without a simulator; in the first row "
+        "plain SAC.",
     ),
     Item(
         "figures/diagnosis_*",

@@ -30,17 +30,18 @@ TEACHER, OURS, REFERENCE = "model", "ace", "sac"
 HEAD = ["Grid", "Proposer", "Alone, survival, % [95 %]", "Alone minus SAC, points [95 %]", "Its power flows an episode"]
 HEAD += ["Power flows before", "Policy that learnt from it", "Policy, survival, % [95 %]", "Policy minus proposer, points [95 %]"]
 NOTE = (
-    "Scenarios of the validation's days, as many as the test has, and other ones than checkpoints were chosen by. Alone: whenever an "
-    "agent is asked, the proposer's action is played if it gains more than the margin of a refinement in simulation, the first "
-    "of at most five that does, else nothing; of the language model also its first proposal, played without simulation, and "
-    "f_LLM whose further rounds name substations where nothing was validated yet, and its reasons only such as may be answered (a rule "
-    "that was found on states of which some are of these scenarios). Look-ahead "
+    "Scenarios of the validation's days, as many as the test has, and other ones than checkpoints were chosen by. Alone: "
+    "whenever an agent is asked, the proposer's action is played if it gains more than the margin of a refinement in "
+    "simulation, the first of at most five that does, else nothing; of the language model also its first proposal, played "
+    "without simulation, and f_LLM whose further rounds name substations where nothing was validated yet, and its reasons "
+    "only such as may be answered (a rule that was found on states of which some are of these scenarios). Look-ahead "
     "plays the action with the lowest simulated loading: of a set of actions that was chosen on training scenarios as the "
     "language model's was, or of a shortlist of the whole catalogue, whose best the expert proposes. They all simulate before "
-    "they act, but for the unvalidated one; a policy does not. Power flows before: of the corpus, of the choice of the set alone, or "
-    "(behind the semicolon) of the policy's training with the corpus it needs; the lookup table and the classifier, "
-    "a network that learnt the best action of each of its states other than to do nothing, count the language model's corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the language "
-    "model and random actions, were played once, and the luck of their draws is in no interval."
+    "they act, but for the unvalidated one; a policy does not. Power flows before: of the corpus, of the choice of the set "
+    "alone, or (behind the semicolon) of the policy's training with the corpus it needs; the lookup table and the classifier, "
+    "a network that learnt the best action of each of its states other than to do nothing, count the language model's "
+    "corpus. Differences are paired by episode. Intervals: 95 % bootstrap over seeds and episodes; proposers that draw, the "
+    "language model and random actions, were played once, and the luck of their draws is in no interval."
 )
 
 
@@ -83,7 +84,11 @@ def _cells(params, table):
         found = table[(table["grid"] == row["grid"]) & (table["proposer"] == row["proposer"]) & (table["learnt"] != "")]
         learnt = next(iter(found.to_dict("records")), None)
         own = [_survival(row), _points(row, "minus_sac"), thousands(row["simulator_calls_an_episode"])]
-        policy = [f"{label(learnt['learnt'])}, seeds: {learnt['n_seeds']}", _survival(learnt), _points(learnt, "minus_proposer")] if learnt else [""] * 3
+        policy = (
+            [f"{label(learnt['learnt'])}, seeds: {learnt['n_seeds']}", _survival(learnt), _points(learnt, "minus_proposer")]
+            if learnt
+            else [""] * 3
+        )
         before = thousands(row["simulator_calls_before"]) + (f"; {thousands(learnt['simulator_calls_before'])}" if learnt else "")
         cells.append([named(params, row["grid"]), name_of(row["proposer"]), *own, before, *policy])
     return cells
@@ -103,13 +108,19 @@ def sentences(params, table):
     for env in dict.fromkeys(table["grid"]):
         rows = {(r["proposer"], r["learnt"]): r for r in table[table["grid"] == env].to_dict("records")}
         teacher, best = rows[TEACHER, ""], rows["greedy", ""]
-        text = f"- **{titled(params, env)}**: f_LLM alone survives {_survival(teacher)} %, look-ahead over all actions {_survival(best)} %"
+        text = (
+            f"- **{titled(params, env)}**: f_LLM alone survives {_survival(teacher)} %, "
+            f"look-ahead over all actions {_survival(best)} %"
+        )
         ours, reference = rows.get((TEACHER, OURS)), rows.get(("nobody", REFERENCE))
         if ours:
             text += f"; {label(OURS)}, which learnt from f_LLM and simulates nothing, {_survival(ours)} %, "
             text += f"{_points(ours, 'minus_proposer')} points beside it: {_learnt(ours)}"
         if ours and reference:
-            text += f". A policy that did all that f_LLM does would lead {label(REFERENCE)} by {_points(teacher, 'minus_sac')} points; "
+            text += (
+                f". A policy that did all that f_LLM does would lead {label(REFERENCE)} "
+                f"by {_points(teacher, 'minus_sac')} points; "
+            )
             text += f"{label(OURS)} leads by {_points(ours, 'minus_sac')}"
         lines.append(text + ".")
     return "\n".join(lines)

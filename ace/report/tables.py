@@ -20,7 +20,8 @@ COLUMNS = ["env", "variant", "metric", "mean", "std", "iqm", "ci_low", "ci_high"
 COLUMNS += ["simulator_calls", "llm_calls", "scale"]
 ROLES = ["ace", "ace_no_actor", "ace_no_critic", "sac"]
 HAS_ROLE = {"ace": ("yes", "yes"), "ace_no_actor": ("no", "yes"), "ace_no_critic": ("yes", "no"), "sac": ("no", "no")}
-MAIN_ABLATIONS = ["ace_no_actor", "ace_no_critic", "ace_literal", "ace_lean", "ace_elsewhere"]  # of these the main comparison tells too
+# of these the main comparison tells too
+MAIN_ABLATIONS = ["ace_no_actor", "ace_no_critic", "ace_literal", "ace_lean", "ace_elsewhere"]
 # every method is compared with each of these
 REFERENCES = ["reconnect", "sac", "sac_5k", "random_refine", "frequency_refine", "expert_sac", "ace"]
 HEADLINE = ["survival", "reward"]
@@ -48,9 +49,9 @@ METHODS = (
     "LLM4Teach: SAC, pulled less and less to proposals of the model that nobody validated. Language model alone: it is asked, "
     "and its proposals are simulated, at every decision of the test. SAC, five thousand decisions: trained for "
     "longer than all others, and validated every thousand decisions. ACE, smaller corpus: its language model learnt from a "
-    "corpus of fewer states and fewer actions (language_models in params.yaml); nothing else differs. ACE, each round elsewhere: a "
-    "further round of f_LLM names a substation where nothing was validated yet, and in every round its reasons name only those "
-    "that may be answered; the two were not run apart."
+    "corpus of fewer states and fewer actions (language_models in params.yaml); nothing else differs. ACE, each round "
+    "elsewhere: a further round of f_LLM names a substation where nothing was validated yet, and in every round its reasons "
+    "name only those that may be answered; the two were not run apart."
 )
 NOTE = (
     f"{PROTOCOL}{CALLS}; DC calls are actions whose loadings a linear flow estimated, by one matrix product for thousands "
