@@ -63,7 +63,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 test: setup ## all tests (at most 15 minutes on 2 cores)
 	python -m pytest -n $${ACE_JOBS:-2} --dist loadfile
 
-quick: setup ## the whole pipeline at the smallest scale, in quick/ (7 minutes on 2 fast cores)
+quick: setup ## the whole pipeline at the smallest scale, in quick/ (8 minutes on 2 fast cores)
 	@python -m ace.pipeline.workspace quick
 
 paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whether all is there, with an estimate

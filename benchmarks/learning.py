@@ -189,10 +189,14 @@ def _training(world, settings):
     """SAC alone, the real loop: steps per CPU second at the quick and at these settings, minutes for 40,000 decisions, peak
     memory."""
     quick = config.load(config.root() / "profiles/quick/params.yaml").settings("sac")
-    steps, _, _, seconds = np.sum([_run(world, quick, seed) for seed in range(QUICK_RUNS)], axis=0)
+    installed, ours, rounds = importlib.util.find_spec("stable_baselines3"), [], []
+    for seed in range(QUICK_RUNS):  # alternating, so that a busy machine slows both alike
+        ours.append(_run(world, quick, seed))
+        rounds.append(_sb3(world) if installed else {})
+    sb3 = {name: float(np.median([speeds[name] for speeds in rounds])) for name in rounds[0]}
+    steps, _, _, seconds = np.sum(ours, axis=0)
     train = settings.train.model_copy(update={"decisions": DECISIONS})
     long = _run(world, settings.model_copy(update={"train": train}), 0)
-    sb3 = _sb3(world) if importlib.util.find_spec("stable_baselines3") else {}
     for label, n, ours in (("train", steps, steps / seconds), (f"train_{DECISIONS}", long[0], long[0] / long[3])):
         for name, theirs in sb3.items():
             reference = f"Stable-Baselines3 {name} on Grid2Op, {SB3_ACTIONS} actions"

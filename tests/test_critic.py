@@ -292,6 +292,10 @@ def test_what_the_model_is_good_for_follows_from_the_intervals():
     )
     assert "below a classifier on the same corpus (0.70)" in language.answers(params, beside).splitlines()[0]
     assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(params, beside, "one_proposal")
+    paired = [["a", "model", "one_proposal_minus_classifier", -0.2, -0.3, -0.1, 30]]
+    beside = pd.concat([beside, pd.DataFrame(paired, columns=language.COLUMNS)])
+    said = "against a classifier on the same corpus (0.70) state by state -0.200 [-0.300, -0.100], below 0"
+    assert said in language.answers(params, beside).splitlines()[0], "the paired difference decides where there is one"
     elsewhere = [["a", f"{name}_elsewhere", "five_rounds", mean, mean - 0.05, mean + 0.05, 30]
                  for name, mean in (("model", 0.9), ("frequency", 0.7), ("classifier", 0.95))]  # fmt: skip
     beside = pd.concat([table, pd.DataFrame(elsewhere, columns=language.COLUMNS)])

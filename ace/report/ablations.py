@@ -64,7 +64,12 @@ GROUPS = [
         ["refine.bad_case", "refine.rounds"],
     ),
     Group("Rounds at other substations", ["ace", "ace_elsewhere"], ["refine.proposer"]),
-    Group("How the policy learns from D_LLM", ["ace_literal", "ace_prior", "ace"], ["sac.bc", "sac.prior_llm"]),
+    Group(
+        "How the policy learns from D_LLM",
+        ["ace_literal", "ace_prior", "ace"],
+        ["sac.bc", "sac.prior_llm"],
+        reference="ace_literal",
+    ),
     Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac", of_ace=False),
     Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac", of_ace=False),
     Group(
@@ -100,7 +105,8 @@ BUDGETS += ["Simulator calls in training", "Simulator calls of the corpus", "LLM
 NOTE = (
     "The reference of a group is ACE as in `base`, also of SAC and the expert with more samples; of the thresholds, the one "
     "of `base` with all bad cases of a mini-batch refined; of the sparse reward and of longer training, SAC under the same "
-    "condition; of a smaller corpus, ACE with it. ± is the standard deviation of the seeds' means, IQM the interquartile "
+    "condition; of a smaller corpus, ACE with it; of how the policy learns from D_LLM, the paper's loss. "
+    "± is the standard deviation of the seeds' means, IQM the interquartile "
     "mean over seeds x episodes, both over all seeds of the row. minus reference: paired difference of the means on "
     "identical test episodes and on the seeds that both were run with; *Reference on these seeds* is the reference's mean "
     "survival on these. Intervals: 95 % bootstrap of seeds and episodes. With three seeds they are too narrow (in a "
