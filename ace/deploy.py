@@ -2,18 +2,23 @@
 
 from ace import config
 from ace.evaluate import GridAgent, Policy
+from ace.foresight import ALONE, Foresight
+from ace.grid.dcflow import DcFlow
 from ace.grid.environment import World
 from ace.rl.policy import load_policy
 
 
-def grid_agent(environment, policy):
+def grid_agent(environment, policy, most=ALONE):
     """environment: a name of params.yaml; policy: a .safetensors file of a run, relative to the workspace.
+    most: how many of the policy's most probable actions are compared by DC (`foresight.py`); by default it acts alone.
 
     Returns a GridAgent with the attribute `env`, the Grid2Op environment that it was trained for.
     Raises ConfigError, FileNotFoundError or ValueError, one line each.
     """
     params = config.load()
     world = World(params.environment(environment), params.scenarios, params.base.operator)
-    agent = GridAgent(world.env.action_space, world, Policy(load_policy(config.root() / policy, world.catalogue)))
+    deployed = load_policy(config.root() / policy, world.catalogue)
+    agent = Policy(deployed) if most == ALONE else Foresight(deployed, DcFlow(world), most)
+    agent = GridAgent(world.env.action_space, world, agent)
     agent.env = world.env
     return agent

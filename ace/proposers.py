@@ -12,7 +12,6 @@ is played, and nothing but the classifier is trained. The rule of the rows `_els
 these days, some of them of scenarios that are played alone here.
 """
 
-import copy
 import json
 from functools import lru_cache
 
@@ -33,7 +32,7 @@ from ace.llm.rates import outcomes, tabled
 from ace.llm.roles import BadCase, PolicyActor
 from ace.llm.team import read_card
 from ace.llm.text import TextMap
-from ace.replay import play_tasks, tasks_of, write_rows
+from ace.replay import play_tasks, tasks_of, unseen_validation, with_validation, write_rows
 from ace.report.stats import estimate, paired_difference
 from ace.rl.policy import load_policy
 
@@ -108,7 +107,7 @@ def measure_rates(environment, plain):
     settings, run, whatif = params.language_model, params.base, WhatIf(world)
     fresh = {"seed": params.scenarios.seed + 1, "validation": len(scenarios)}
     fresh = ScenarioSet(world.source, world.spec, params.scenarios.model_copy(update=fresh), "validation")
-    world, states, wanted = _with(world, fresh), {}, STATES * settings.heldout_states
+    world, states, wanted = with_validation(world, fresh), {}, STATES * settings.heldout_states
     for number in range(PASSES):
         if len(states) < wanted:
             found, _ = heldout_states(
@@ -228,8 +227,7 @@ def _bench(environment):
     torch.set_num_threads(1)
     params = config.load()
     world = World(params.environment(environment), params.scenarios, params.base.operator)
-    more = params.scenarios.model_copy(update={"validation": params.scenarios.validation + params.scenarios.test})
-    scenarios = ScenarioSet(world.source, world.spec, more, "validation")
+    scenarios = unseen_validation(world, params.scenarios, params.scenarios.test)
     folder = config.root() / "results" / "language_model" / environment
     return params, world, scenarios, TextMap(world), _card(environment), *embedded.load(folder)
 
@@ -258,14 +256,7 @@ def _play(environment, name, given):
     else:
         agent = evaluate.Policy(load_policy(config.root() / given, world.catalogue))
     unseen = range(params.scenarios.validation, len(scenarios))
-    return list(evaluate.play(_with(training_world(world), scenarios), agent, "validation", unseen))
-
-
-def _with(world, scenarios):
-    """The world with these validation scenarios."""
-    other = copy.copy(world)
-    other.sets = {**world.sets, "validation": scenarios}
-    return other
+    return list(evaluate.play(with_validation(training_world(world), scenarios), agent, "validation", unseen))
 
 
 def _rows(params, environment, tasks, played, before):

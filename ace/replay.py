@@ -1,8 +1,10 @@
-"""The methods of the grid as their committed runs left them, played again under other rules: see `outages.py`, `official.py`.
+"""The methods of the grid as their committed runs left them, played again under other rules: see `outages.py`, `official.py`,
+`foresight.py`.
 
 Nothing is trained and no language model is asked.
 """
 
+import copy
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tqdm import tqdm
 
 from ace import baselines, config, evaluate
 from ace.grid.environment import World
+from ace.grid.scenarios import ScenarioSet
 from ace.grid.whatif import WhatIf
 from ace.llm.team import read_card
 from ace.rl.policy import load_policy
@@ -45,6 +48,20 @@ def world_of(environment):
     """The World of an environment with the reflexes of `base`; made once a process: it takes seconds."""
     params = config.load()
     return World(params.environment(environment), params.scenarios, params.base.operator)
+
+
+def unseen_validation(world, scenarios, number):
+    """A ScenarioSet of the validation's days: those that a run validates on, then `number` others, by which no checkpoint was
+    chosen. scenarios: the section of that name in `config`."""
+    more = scenarios.model_copy(update={"validation": scenarios.validation + number})
+    return ScenarioSet(world.source, world.spec, more, "validation")
+
+
+def with_validation(world, scenarios):
+    """The world with these validation scenarios, a ScenarioSet."""
+    other = copy.copy(world)
+    other.sets = {**world.sets, "validation": scenarios}
+    return other
 
 
 def agent_of(settings, environment, world, policy):

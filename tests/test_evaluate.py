@@ -106,6 +106,9 @@ def test_a_runs_policy_plays_as_the_readme_shows(policy, params, tmp_path, monke
     readme = (ROOT / "README.md").read_text()
     for line in ("from ace.deploy import grid_agent", "agent.env.step(agent.act(agent.env.reset(), 0.0))"):
         assert line in readme
+    ahead = grid_agent("case14", tmp_path / "policy.safetensors", most=4)
+    ahead.env.step(ahead.act(ahead.env.reset(), 0.0))
+    assert ahead.agent.most == 4 and agent.agent.dc_calls == 0
     with pytest.raises(FileNotFoundError, match="no trained policy"):
         grid_agent("case14", "no/such/policy.safetensors")
     with pytest.raises(ValueError, match="another catalogue"):

@@ -232,9 +232,9 @@ def test_checkpoint_with_a_chat_template(tmp_path):
     named = clients.open_client(llm(client="checkpoint", path="none", model=tmp_path.name), "x", 0, tmp_path.parent)
     assert named.name == tmp_path.name
     for path in ("none", str(tmp_path)):
-        with pytest.raises(config.ConfigError, match="no checkpoint"):
+        with pytest.raises(config.ConfigError, match=r"^llm.model: no checkpoint at './none': there is no such folder$"):
             clients.open_client(llm(client="checkpoint", path=path, model="./none"), "x", 0, tmp_path)
-    with pytest.raises(config.ConfigError, match="no checkpoint"):
+    with pytest.raises(config.ConfigError, match=r"^llm.path: no checkpoint at 'none': there is no such folder$"):
         clients.open_client(llm(client="checkpoint", path="none", model=""), "x", 0, tmp_path)
 
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 from test_report import ENVS, EPISODE_EASE, LEVELS, change_manifest, row, small_grid, write_run
 
 from ace import config
-from ace.report import cost, environments, official, outages, runs
+from ace.report import cost, environments, foresight, official, outages, runs
 from ace.report.runs import ReportError
 
 PARAMS = small_grid()
@@ -389,3 +389,84 @@ def test_parallel_lines_share_a_label():
 def test_a_missing_card_is_named(small_params, tmp_path):
     with pytest.raises(ReportError, match=r"no results/scenarios/case14.json: run `dvc repro scenarios@case14`"):
         environments.write_environments(small_params, tmp_path / "results")
+
+
+# --- foresight ---
+
+
+def write_foresight_of(results, env, gain=0.1, variants=("sac", "ace")):
+    made = []
+    for variant in variants:
+        for seed in runs.seeds_of(PARAMS, variant):
+            for most, level in ((1, 0.0), (5, 0.04)):
+                made += [[env, variant, seed, "validation", most, 7 + i, LEVELS[variant] + level, 4, 5 * most] for i in range(3)]
+            for episode, ease in enumerate(EPISODE_EASE):
+                survival = LEVELS[variant] + 0.01 * seed + ease + gain
+                made.append([env, variant, seed, "test", 5, episode, survival, 4, 20])
+    path = results / "foresight" / f"{env}.csv"
+    path.parent.mkdir(exist_ok=True)
+    columns = ["env", "variant", "seed", "split", "most", "scenario", "survival", "decisions", "dc_calls"]
+    pd.DataFrame(made, columns=columns).to_csv(path, index=False)
+
+
+@pytest.fixture
+def foreseen(results):
+    for env in ENVS:
+        write_foresight_of(results, env)
+    return results
+
+
+def test_foresight_by_hand(foreseen):
+    table = foresight.write_foresight(PARAMS, foreseen)
+    found = row(table, env="case14", variant="ace")
+    alone = 100 * (0.71 + EPISODE_EASE.mean())
+    assert found["alone"] == pytest.approx(alone) and found["survival"] == pytest.approx(alone + 10)
+    # seed by seed and episode by episode the same change: nothing is left to resample
+    assert (found["gain"], found["gain_low"], found["gain_high"]) == pytest.approx((10, 10, 10))
+    assert found["minus_sac"] == pytest.approx(30) and found["minus_sac_alone"] == pytest.approx(40)
+    assert found["minus_sac_low"] < 30 < found["minus_sac_high"]
+    assert (found["most"], found["dc_calls_a_decision"]) == (5, 5)
+    assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
+    assert np.isnan(row(table, env="case14", variant="sac")["minus_sac"])
+    drawn = pd.read_csv(foreseen / "figures/foresight.csv")
+    ours = drawn[(drawn["env"] == "case14") & (drawn["variant"] == "ace")]
+    assert ours["most"].tolist() == [1, 5] and ours["chosen"].tolist() == [0, 1]
+    assert ours["survival"].tolist() == pytest.approx([70, 74])
+    text = foresight.sentences(PARAMS, table)
+    assert re.search(r"\*\*case14\*\*: ACE survives .* a gain of \+10.0 .*: it helps\. SAC gains \+10.0", text)
+    assert "+30.0 [" in (foreseen / "tables/foresight.md").read_text()
+
+
+def test_the_way_is_from_doing_nothing_to_greedy(foreseen):
+    table = foresight.write_foresight(PARAMS, foreseen)
+    played = runs.read(PARAMS, foreseen)
+    floor, top = (played.scores("case14", variant, "survival").mean() for variant in ("do_nothing", "greedy"))
+    found = row(table, env="case14", variant="ace")
+    assert found["way"] == pytest.approx(100 * (found["survival"] - floor) / (top - floor))
+    assert found["way_alone"] == pytest.approx(100 * (found["alone"] - floor) / (top - floor))
+
+
+@pytest.mark.parametrize(
+    ("column", "low", "high", "told"),
+    [("gain", 1.0, 9.0, "it helps"), ("gain", -9.0, -1.0, "it harms"), ("gain", -1.0, 1.0, "no difference can be told"),
+     ("minus_sac", 2.0, 3.0, "it leads"), ("minus_sac", -3.0, -2.0, "it is behind"),
+     ("minus_dc_argmin", 0.5, 3.0, "the policy adds to the set"), ("minus_dc_argmin", -3.0, -2.0, "the set alone does more")],
+)  # fmt: skip
+def test_foresight_is_told_by_its_intervals(foreseen, column, low, high, told):
+    table = foresight.write_foresight(PARAMS, foreseen)
+    table.loc[table["variant"] == "ace", [column, f"{column}_low", f"{column}_high"]] = [(low + high) / 2, low, high]
+    others = {"gain", "minus_sac", "minus_dc_argmin"} - {column}
+    for other in others:
+        table[[f"{other}_low", f"{other}_high"]] = np.nan
+    assert told in foresight.sentences(PARAMS, table)
+
+
+def test_foresight_of_other_seeds_or_missing_is_refused(foreseen):
+    path = foreseen / "foresight/case14.csv"
+    table = pd.read_csv(path)
+    table[(table["variant"] != "sac") | (table["seed"] != 1)].to_csv(path, index=False)
+    with pytest.raises(ReportError, match=r"case14.csv has not the declared seeds of sac: run `dvc repro foresight@case14`"):
+        foresight.write_foresight(PARAMS, foreseen)
+    path.unlink()
+    with pytest.raises(ReportError, match=r"no results/foresight/case14.csv: run `dvc repro foresight@case14`"):
+        foresight.write_foresight(PARAMS, foreseen)

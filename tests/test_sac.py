@@ -6,9 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from ace.rl.buffers import Batch
-from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values, best_hub_pattern, hub_log_probabilities
+from ace.rl.distribution import (
+    ActionSpace,
+    CatalogueDistribution,
+    Values,
+    best_hub_pattern,
+    hub_log_probabilities,
+    mode,
+    most_probable,
+)
 from ace.rl.policy import load_policy
 from ace.rl.sac import SAC, critic_loss, policy_loss, q_of, soft_target, temperature_loss, values_of
 
@@ -259,6 +268,21 @@ def test_sampling_is_deterministic_by_seed():
     dist = CatalogueDistribution(space, logits, np.stack(list(cases(space).values())))
     draw = lambda seed: [dist.sample(np.random.default_rng(seed + i)).tolist() for i in range(20)]  # noqa: E731
     assert draw(0) == draw(0) != draw(100)
+
+
+@pytest.mark.parametrize("catalogue", [SMALL, NO_HUB], ids=["hub", "no hub"])
+@pytest.mark.parametrize("at_hub", [-4.0, 0.0, 4.0])
+def test_the_most_probable_actions_are_those_of_the_definition(catalogue, at_hub):
+    space = ActionSpace(catalogue)
+    for number, legal in enumerate(cases(space).values()):
+        logits = np.random.default_rng(number).normal(0, 2, space.n_logits).astype(np.float32)
+        logits[space.n_enum] += at_hub
+        p = brute_force(catalogue, torch.from_numpy(logits).double(), legal).numpy()
+        order = [int(a) for a in np.argsort(-p, kind="stable") if p[a] > 0]
+        assert order, "do nothing is always legal"
+        for n in (1, 2, 5, 100):
+            assert most_probable(space, logits, legal, n).tolist() == order[:n]
+        assert most_probable(space, logits, legal, 1)[0] == mode(space, logits[None], legal[None])[0]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -556,6 +580,12 @@ def test_deployed_policy_errors_are_one_line(tmp_path):
     path = tmp_path / "p.safetensors"
     SAC(NO_HUB, F, SETTINGS, seed=0).deployed.save(path)
     with pytest.raises(ValueError, match=r"another catalogue: hub_bits is 0 there and 3 here$"):
+        load_policy(path, SMALL)
+    save_file({"weight": np.zeros(3, np.float32)}, str(path))
+    with pytest.raises(ValueError, match=r"p.safetensors is no trained policy: it has no card; give the policy.safetensors"):
+        load_policy(path, SMALL)
+    path.write_text("a letter")
+    with pytest.raises(ValueError, match=r"p.safetensors is no trained policy: .*; give the policy.safetensors of a run$"):
         load_policy(path, SMALL)
 
 

@@ -123,6 +123,15 @@ class OfficialScore(Model):
     """Test scenarios, the first ones and at most all."""
 
 
+class Foresight(Model):
+    """Trained policies that look one DC power flow ahead."""
+
+    most: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    """How many of a policy's most probable actions are compared: what is chosen from, beside the policy alone."""
+    episodes: Whole
+    """Validation scenarios that the choice is made on, none of those by which checkpoints were chosen."""
+
+
 class Diagnosis(Model):
     labels: Annotated[list[Whole], Field(min_length=1)]
     """How many labels are imitated, at most as many as a run has decisions."""
@@ -153,6 +162,7 @@ class Params(Model):
     """
     outages: Outages
     official_score: OfficialScore
+    foresight: Foresight
     diagnosis: Diagnosis
     variants: dict[str, dict[str, Any]]
 

@@ -104,6 +104,10 @@ class PowerFlow:
         """DC susceptance of every line, per unit: (n_line,)."""
         return np.array([x.ydc_11.real for group in (self._grid.get_lines(), self._grid.get_trafos()) for x in group])
 
+    def nominal_kv(self):
+        """Of each substation: (n_sub,)."""
+        return np.asarray(self._grid.get_bus_vn_kv())[: self.n_sub]
+
     def topo_action(self, first, moves, code):
         """One row of `batch`: where bit k of `moves` is 1, the element at position `first` + k of the topology vector goes
         to bus 1 plus bit k of `code`. A thousand rows a question: so no array is made here."""

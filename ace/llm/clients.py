@@ -45,6 +45,9 @@ def open_client(settings, env, seed, root):
         return LocalClient(*embedded.load(path), settings, f"embedded-{env}")
     # A folder's place on this machine is nobody's business: transcripts show its name.
     folder = Path(root) / settings.model if settings.model else path
+    if not folder.is_dir() and (not settings.model or settings.model.startswith((".", "/")) or settings.model.count("/") > 1):
+        key, given = ("model", settings.model) if settings.model else ("path", place)
+        raise ConfigError(f"llm.{key}: no checkpoint at {given!r}: there is no such folder")
     source = folder if folder.is_dir() or not settings.model else settings.model
     return LocalClient(*_checkpoint(str(source)), settings, folder.name if source is folder else settings.model)
 
@@ -225,7 +228,8 @@ class ReplayClient(Client):
         if number >= len(self._recorded.get(key, [])):
             raise ClientError(
                 f"{self.path.name} holds no reply number {number + 1} of model {self.name!r} to the prompt with hash "
-                f"{short_hash(prompt)} at these decoding parameters: was the run recorded with other settings?"
+                f"{short_hash(prompt)} at these decoding parameters: was the run recorded with other settings, or was a model "
+                "tuned on the way, which replay can't do (finetune.enabled: false)?"
             )
         self._used[key] = number + 1
         reply, tokens = self._recorded[key][number]

@@ -25,7 +25,7 @@ from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, mi
 
 FOLDER = "verify"
 TRAINED = {"train", "ablation", "other_model"}  # stages, by the name ahead of `@`, of which one seed is drawn
-LONG = {"language_model", "language_models", "diagnosis", "outages", "official_score", "lora", "proposers"}
+LONG = {"language_model", "language_models", "diagnosis", "outages", "official_score", "foresight", "lora", "proposers"}
 """They train or play for minutes: only by name."""
 CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate

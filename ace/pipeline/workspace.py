@@ -40,6 +40,7 @@ SECONDS = {
     "ablation": 40,
     "outages": 30,
     "official_score": 30,
+    "foresight": 30,
     "lora": 25,
     "proposers": 40,
     "diagnosis": 75,

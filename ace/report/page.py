@@ -71,6 +71,7 @@ ITEMS = (
     Item("tables/proposers", "Proposers alone, and the policies that learnt from them"),
     Item("tables/environments", "Environments and their action catalogues"),
     Item("tables/outages", "Trained policies with a line out"),
+    Item("tables/foresight", "Trained policies with foresight, a declared extension"),
     Item("tables/open_questions", "Open questions"),
     Item(
         "tables/paired",
@@ -94,6 +95,12 @@ ITEMS = (
         "Survival on validation scenarios. Orange: a proposer decides alone, with its tries simulated first where not said "
         "otherwise. Blue, in the same row: the policy that learnt from it and acts without a simulator; in the first row "
         "plain SAC.",
+    ),
+    Item(
+        "figures/foresight",
+        "What policies have to choose from",
+        "Survival on validation scenarios by the number of a policy's most probable actions that are compared by a DC power "
+        "flow, worked out from the observation; ring: the number that was chosen and played on the test.",
     ),
     Item(
         "figures/diagnosis_*",

@@ -84,14 +84,20 @@ def summarise(runs, metrics=None):
 
 
 def paired(runs, references=REFERENCES, metrics=HEADLINE):
-    """Differences a - b on identical episodes; ci_low and ci_high from `stats.paired_difference`."""
-    rows = []
+    """Differences a - b on identical episodes; ci_low and ci_high from `stats.paired_difference`.
+
+    A pair that stands both ways round is drawn once, the reference that is listed first as b, and mirrored.
+    """
+    rows, drawn = [], {}
     for env in runs.environments:
         for b in [reference for reference in references if reference in runs.variants]:
             for a in [variant for variant in runs.variants if variant != b]:
                 for metric in metrics:
                     score_a, score_b = runs.scores(env, a, metric), runs.scores(env, b, metric)
-                    difference = stats.paired_difference(score_a, score_b)
+                    if back := drawn.get((env, b, a, metric)):
+                        difference = stats.Estimate(-back.value, -back.high, -back.low)
+                    else:
+                        difference = drawn[env, a, b, metric] = stats.paired_difference(score_a, score_b)
                     rows.append([env, a, b, metric, *difference, len(score_a), len(score_b), score_a.shape[1]])
     columns = ["env", "a", "b", "metric", "difference", "ci_low", "ci_high", "n_seeds", "n_seeds_b", "n_episodes"]
     return pd.DataFrame(rows, columns=columns)

@@ -1,9 +1,11 @@
+import copy
 from functools import lru_cache
 from pathlib import Path
 import joblib
 from tqdm import tqdm
 from ace import baselines, config, evaluate
 from ace.grid.environment import World
+from ace.grid.scenarios import ScenarioSet
 from ace.grid.whatif import WhatIf
 from ace.llm.team import read_card
 from ace.rl.policy import load_policy
@@ -29,6 +31,15 @@ def play_tasks(function, tasks, what):
 def world_of(environment):
     params = config.load()
     return World(params.environment(environment), params.scenarios, params.base.operator)
+
+def unseen_validation(world, scenarios, number):
+    more = scenarios.model_copy(update={'validation': scenarios.validation + number})
+    return ScenarioSet(world.source, world.spec, more, 'validation')
+
+def with_validation(world, scenarios):
+    other = copy.copy(world)
+    other.sets = {**world.sets, 'validation': scenarios}
+    return other
 
 def agent_of(settings, environment, world, policy):
     if policy:

@@ -79,6 +79,10 @@ class Outages(Model):
 class OfficialScore(Model):
     episodes: Whole
 
+class Foresight(Model):
+    most: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    episodes: Whole
+
 class Diagnosis(Model):
     labels: Annotated[list[Whole], Field(min_length=1)]
     steps: Whole
@@ -98,6 +102,7 @@ class Params(Model):
     lora: dict[str, dict[str, Any]]
     outages: Outages
     official_score: OfficialScore
+    foresight: Foresight
     diagnosis: Diagnosis
     variants: dict[str, dict[str, Any]]
 

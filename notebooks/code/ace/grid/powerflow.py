@@ -77,6 +77,9 @@ class PowerFlow:
     def susceptances(self):
         return np.array([x.ydc_11.real for group in (self._grid.get_lines(), self._grid.get_trafos()) for x in group])
 
+    def nominal_kv(self):
+        return np.asarray(self._grid.get_bus_vn_kv())[:self.n_sub]
+
     def topo_action(self, first, moves, code):
         action = TopoAction()
         add, elements = (action.add_element, self._elements)

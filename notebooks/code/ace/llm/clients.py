@@ -28,6 +28,9 @@ def open_client(settings, env, seed, root):
     if settings.client == 'embedded':
         return LocalClient(*embedded.load(path), settings, f'embedded-{env}')
     folder = Path(root) / settings.model if settings.model else path
+    if not folder.is_dir() and (not settings.model or settings.model.startswith(('.', '/')) or settings.model.count('/') > 1):
+        key, given = ('model', settings.model) if settings.model else ('path', place)
+        raise ConfigError(f'llm.{key}: no checkpoint at {given!r}: there is no such folder')
     source = folder if folder.is_dir() or not settings.model else settings.model
     return LocalClient(*_checkpoint(str(source)), settings, folder.name if source is folder else settings.model)
 
@@ -171,7 +174,7 @@ class ReplayClient(Client):
         key = self.key(prompt)
         number = self._used.get(key, 0)
         if number >= len(self._recorded.get(key, [])):
-            raise ClientError(f'{self.path.name} holds no reply number {number + 1} of model {self.name!r} to the prompt with hash {short_hash(prompt)} at these decoding parameters: was the run recorded with other settings?')
+            raise ClientError(f"{self.path.name} holds no reply number {number + 1} of model {self.name!r} to the prompt with hash {short_hash(prompt)} at these decoding parameters: was the run recorded with other settings, or was a model tuned on the way, which replay can't do (finetune.enabled: false)?")
         self._used[key] = number + 1
         reply, tokens = self._recorded[key][number]
         self.tokens += tokens

@@ -13,7 +13,7 @@ from ace.pipeline.kernel import PYTHON
 from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
 FOLDER = 'verify'
 TRAINED = {'train', 'ablation', 'other_model'}
-LONG = {'language_model', 'language_models', 'diagnosis', 'outages', 'official_score', 'lora', 'proposers'}
+LONG = {'language_model', 'language_models', 'diagnosis', 'outages', 'official_score', 'foresight', 'lora', 'proposers'}
 CHEAP_S = 60.0
 CHEAP_OTHER_S, LONG_S = (10.0, 400.0)
 ALL_SEEDS = '-p seeds []'

@@ -13,7 +13,7 @@ from ace.pipeline.kernel import PREFIX, PYTHON, environment
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ('ace', 'notebooks', 'README.md', 'dvc.yaml', '.dvcignore')
 GENERATED = {'__pycache__', '.ipynb_checkpoints', 'code'}
-SECONDS = {'code': 4, 'scenarios': 10, 'language_model': 90, 'baseline': 12, 'train': 40, 'ablation': 40, 'outages': 30, 'official_score': 30, 'lora': 25, 'proposers': 40, 'diagnosis': 75, 'environments': 15}
+SECONDS = {'code': 4, 'scenarios': 10, 'language_model': 90, 'baseline': 12, 'train': 40, 'ablation': 40, 'outages': 30, 'official_score': 30, 'foresight': 30, 'lora': 25, 'proposers': 40, 'diagnosis': 75, 'environments': 15}
 SECONDS_OTHER = 5
 CELLS = {'train', 'ablation', 'other_model', 'baseline', 'lm_baseline', 'language_model'}
 CHECK = '\nimport sys\nfrom ace import checked, config\ntry:\n    config.load(sys.argv[1])\n    config.jobs()\nexcept checked.ConfigError as error:\n    sys.exit(str(error))\n'

@@ -238,3 +238,15 @@ def mode(space: ActionSpace, logits: np.ndarray, legal: np.ndarray) -> np.ndarra
         if top[row, e] + log_p > best[row]:
             actions[row] = space.hub_id[code]
     return actions
+
+def most_probable(space: ActionSpace, logits: np.ndarray, legal: np.ndarray, n: int) -> np.ndarray:
+    reading, e = (space.read(legal[None]), space.n_enum)
+    top = np.where(reading.allowed[0], logits[:e + 1], -np.inf).astype(np.float64)
+    ids, score = (np.arange(e), top[:e])
+    last = -np.sort(-score)[n - 1] if n <= e else -np.inf
+    if top[e] > last:
+        within = hub_log_probabilities(space, logits[e + 1:].astype(np.float64), reading.free[0], int(reading.present[0]))
+        best = np.argpartition(-within, min(n, within.size - 1))[:n]
+        ids, score = (np.concatenate([ids, space.hub_id[best]]), np.concatenate([score, top[e] + within[best]]))
+    order = np.lexsort((ids, -score))[:n]
+    return ids[order[np.isfinite(score[order])]]

@@ -2,7 +2,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from ace.rl.distribution import ActionSpace, mode, sample
 LOGIT_BOUND = 6.0
@@ -38,9 +38,14 @@ def load_policy(path: Path, catalogue) -> DeployedPolicy:
     if not Path(path).is_file():
         raise FileNotFoundError(f'no trained policy at {path}')
     space = ActionSpace(catalogue)
-    with safe_open(str(path), framework='numpy') as file:
-        card = json.loads((file.metadata() or {}).get('policy', '{}'))
-        weights = {name: file.get_tensor(name) for name in file.keys()}
+    try:
+        with safe_open(str(path), framework='numpy') as file:
+            card = json.loads((file.metadata() or {}).get('policy', 'null'))
+            weights = {name: file.get_tensor(name) for name in file.keys()}
+    except SafetensorError as error:
+        raise ValueError(f'{path} is no trained policy: {error}; give the policy.safetensors of a run') from None
+    if card is None:
+        raise ValueError(f'{path} is no trained policy: it has no card; give the policy.safetensors of a run')
     for key, ours in {'n_enum': space.n_enum, 'hub_bits': space.n_bits, 'n_actions': space.n_actions}.items():
         if card.get(key) != ours:
             raise ValueError(f'policy {path} is for another catalogue: {key} is {card.get(key)} there and {ours} here')

@@ -1,0 +1,64 @@
+import functools
+import pandas as pd
+from ace import config, evaluate
+from ace.grid.dcflow import DcFlow
+from ace.grid.fastworld import training_world
+from ace.replay import agent_of, play_tasks, tasks_of, unseen_validation, with_validation, world_of, write_rows
+from ace.rl.distribution import most_probable
+LEARNED = ['sac', 'ace', 'ace_no_actor', 'expert_sac', 'random_refine', 'frequency_refine', 'sac_5k', 'ace_elsewhere']
+ALONE = 1
+COLUMNS = ['env', 'variant', 'seed', 'split', 'most', 'scenario', 'horizon', 'survived_steps', 'survival']
+COLUMNS += ['reward', 'decisions', 'topology_actions', 'simulator_calls', 'dc_calls', 'llm_calls']
+
+class Foresight:
+    simulator_calls = llm_calls = 0
+
+    def __init__(self, deployed, flow, most):
+        self.deployed, self.flow, self.most = (deployed, flow, most)
+
+    @property
+    def dc_calls(self):
+        return self.flow.calls
+
+    def act(self, state, x, legal):
+        candidates = most_probable(self.deployed.space, self.deployed.logits(x), legal, self.most)
+        return int(candidates[self.flow.rho_max(state, candidates).argmin()])
+
+def play_foresight(environment, most, episodes, output='results'):
+    params = config.load()
+    variants = [variant for variant in params.grid.variants if variant in LEARNED]
+    tasks = tasks_of(params, environment, [], variants)
+    tried = functools.partial(_validate, environment, [ALONE, *most], episodes)
+    table = _table(play_tasks(tried, tasks, f'{environment}, validation'))
+    chosen = choose(table)
+    tests = [(*task, chosen[task[0]]) for task in tasks]
+    table = pd.concat([table, _table(play_tasks(functools.partial(_test, environment), tests, f'{environment}, test'))])
+    write_rows(table, output, 'foresight', environment)
+    return table
+
+def choose(table):
+    tried = table[table['split'] == 'validation']
+    survival = tried.groupby(['variant', 'most'])['survival'].mean()
+    return {variant: int(each.idxmax()[1]) for variant, each in survival.groupby('variant')}
+
+def _table(played):
+    return pd.DataFrame([row for rows in played for row in rows], columns=COLUMNS)
+
+def _validate(environment, tried, episodes, variant, seed, policy):
+    params, world = (config.load(), world_of(environment))
+    scenarios = unseen_validation(world, params.scenarios, episodes)
+    world = with_validation(training_world(world), scenarios)
+    unseen = range(params.scenarios.validation, len(scenarios))
+    return [row for most in tried for row in _play(environment, world, 'validation', unseen, variant, seed, policy, most)]
+
+def _test(environment, variant, seed, policy, most):
+    world = world_of(environment)
+    return _play(environment, world, 'test', range(len(world.sets['test'])), variant, seed, policy, most)
+
+def _play(environment, world, split, indices, variant, seed, policy, most):
+    settings = config.load().settings(variant)
+    agent = agent_of(settings, environment, world, policy)
+    if most != ALONE:
+        agent = Foresight(agent.deployed, DcFlow(world), most)
+    identity = {'env': environment, 'variant': variant, 'seed': seed, 'most': most}
+    return [{**identity, **result.row()} for result in evaluate.play(world, agent, split, indices)]

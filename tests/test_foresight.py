@@ -1,0 +1,207 @@
+"""Foresight: the DC power flow from an observation, the choice among a policy's actions, and runs that come out as rows."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ace import config, evaluate, foresight, replay
+from ace.foresight import Foresight
+from ace.grid.dcflow import DcFlow
+from ace.grid.environment import World
+from ace.grid.powerflow import PowerFlow
+from ace.grid.whatif import WhatIf
+from ace.rl.distribution import most_probable
+from ace.rl.sac import SAC
+
+
+@pytest.fixture(scope="module")
+def states(small_world):
+    """States in which an agent is asked, on different topologies: every fourth legal action is played."""
+    found = []
+    for index in range(8):
+        step = small_world.reset("train", index)
+        while not step.over:
+            found.append(step.state)
+            legal = small_world.catalogue.legal_ids(small_world.observe(step.state)[1])
+            step = small_world.step(int(legal[4 * len(found) % len(legal)]))
+    assert len(found) > 15 and any((state.topo == 2).any() for state in found)
+    return found
+
+
+# --- the DC power flow ---
+
+
+def test_active_flows_are_those_of_lightsim2grid(small_world, states):
+    ours, theirs = DcFlow(small_world), PowerFlow(small_world.env)
+    grid, compared = theirs._grid, 0
+    for number, state in enumerate(states):
+        for action in range(1, small_world.catalogue.n, 7):
+            topo = small_world.catalogue.apply(action, state.topo)
+            theirs.set_injections(state.load_p, state.load_q, state.gen_p, state.gen_v)
+            theirs.set_topo(topo)
+            grid.tell_solver_need_reset()
+            solved = len(grid.dc_pf(np.ones_like(theirs._flat), 10, 1e-8))
+            found = ours._active(state, topo)
+            if solved and found is not None:
+                expected = np.concatenate([grid.get_line_res1()[0], grid.get_trafo_res1()[0]])
+                np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=f"state {number}, action {action}")
+                compared += 1
+    assert compared > 100
+
+
+def test_to_do_nothing_leaves_the_observed_loading(small_world, states):
+    flow = DcFlow(small_world)
+    for state in states:
+        reactive_alone = flow.rho_max(state, [0])[0]
+        # a line may carry less than DC thinks: its loading is then that of the DC flow
+        assert reactive_alone >= state.rho_max - 1e-6
+        assert reactive_alone == pytest.approx(state.rho_max, abs=0.1)
+
+
+def test_expected_loadings_order_actions_as_the_simulator_does(small_world, states):
+    flow, whatif = DcFlow(small_world), WhatIf(small_world)
+    regret, chance = [], []
+    for state in states:
+        ids = small_world.catalogue.legal_ids(small_world.observe(state)[1])
+        simulated = whatif.ac(state, ids)
+        expected, known = flow.rho_max(state, ids), np.isfinite(simulated)
+        best = ids[np.argmin(np.where(known, expected, np.inf))]
+        regret.append(simulated[ids == best][0] - np.nanmin(simulated))
+        chance.append(np.nanmedian(simulated) - np.nanmin(simulated))
+    assert np.mean(regret) < 0.4 * np.mean(chance)
+
+
+def test_calls_are_the_actions_asked_about_and_no_simulation(small_world, states):
+    flow, whatif = DcFlow(small_world), WhatIf(small_world)
+    flow.rho_max(states[0], [0, 5, 9])
+    flow.rho_max(states[1], np.arange(4))
+    assert flow.calls == 7 and whatif.ac_calls == whatif.dc_calls == 0
+
+
+def test_a_bus_that_is_cut_off_is_no_choice(small_world, states):
+    catalogue = small_world.catalogue
+    flow, state = DcFlow(small_world), states[0]
+    sub = next(s for s in range(catalogue.n_sub) if len(catalogue.elements[s]) >= 4 and (catalogue.sub == s).any())
+    topo = state.topo.copy()
+    for line in range(catalogue.n_line):
+        ends = [catalogue.line_or_pos[line], catalogue.line_ex_pos[line]]
+        if sub in catalogue.sub_of_element[ends]:
+            topo[ends] = -1
+    lost = SimpleNamespace(topo=topo, rho=state.rho, load_p=state.load_p, gen_p=state.gen_p)
+    assert flow._active(lost, topo) is None
+    assert np.isinf(flow.rho_max(lost, [0, 1])).all()
+
+
+# --- the agent ---
+
+
+@pytest.fixture(scope="module")
+def deployed(small_world, params):
+    return SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).deployed
+
+
+def test_the_lowest_expected_loading_of_the_most_probable_is_played(small_world, states, deployed):
+    agent, other = Foresight(deployed, DcFlow(small_world), 6), 0
+    for state in states:
+        x, legal = small_world.observe(state)
+        candidates = most_probable(deployed.space, deployed.logits(x), legal, 6)
+        loading = DcFlow(small_world).rho_max(state, candidates)
+        assert agent.act(state, x, legal) == candidates[loading.argmin()]
+        other += candidates[loading.argmin()] != deployed.act(x, legal, None)
+    assert other > 3, "as if it were the policy alone"
+    assert (agent.simulator_calls, agent.llm_calls) == (0, 0) and agent.dc_calls == 6 * len(states)
+
+
+def test_where_nothing_stands_the_policy_decides(small_world, states, deployed):
+    x, legal = small_world.observe(states[0])
+    for nothing in (np.inf, 1.2):  # all fall apart, or all are as good
+        flow = SimpleNamespace(calls=0, rho_max=lambda state, ids, level=nothing: np.full(len(ids), level))
+        assert Foresight(deployed, flow, 9).act(states[0], x, legal) == deployed.act(x, legal, None)
+
+
+def test_it_is_a_grid2op_agent(small_world, deployed):
+    small_world.reset("validation", 0)
+    agent = evaluate.GridAgent(small_world.env.action_space, small_world, Foresight(deployed, DcFlow(small_world), 5))
+    info = small_world.env.step(agent.act(small_world.env.get_obs(), 0.0))[3]
+    assert not info["is_illegal"] and not info["is_ambiguous"]
+
+
+# --- the choice ---
+
+
+def rows(variant, split, survivals):
+    """survivals: number of actions -> survival of each scenario."""
+    return [{"variant": variant, "split": split, "most": most, "survival": s} for most, all_ in survivals.items() for s in all_]
+
+
+def test_the_choice_is_the_best_on_validation_and_of_equals_the_fewest():
+    table = pd.DataFrame(
+        rows("sac", "validation", {20: [0.5, 0.7], 1: [0.2, 0.9], 5: [0.6, 0.6]})
+        + rows("ace", "validation", {1: [1.0, 1.0], 5: [1.0, 0.9], 20: [1.0, 1.0]})
+        + rows("sac", "test", {1: [1.0, 1.0]})
+        + rows("ace", "test", {20: [1.0, 1.0]})
+    )
+    assert foresight.choose(table) == {"sac": 5, "ace": 1}
+
+
+# --- from policies to rows ---
+
+
+@pytest.fixture
+def project(workspace, small_world, params, monkeypatch):
+    """A workspace with untrained policies in place of those of a run."""
+
+    def change(raw):
+        raw["grid"].update(variants=["sac", "ace", "ace_no_critic"], baselines=["reconnect"])
+
+    folder = workspace(change)
+    for variant in ("sac", "ace"):
+        run = folder / "results/runs/case14" / variant / "seed=0"
+        run.mkdir(parents=True)
+        policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=len(variant)).deployed
+        policy.save(run / "policy.safetensors")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    replay.world_of.cache_clear()
+    yield folder
+    replay.world_of.cache_clear()
+
+
+def test_rows_of_all_runs(project, monkeypatch, capsys):
+    seen, reset = [], World.reset
+    monkeypatch.setattr(World, "reset", lambda world, split, index: (seen.append((split, index)), reset(world, split, index))[1])
+    table = foresight.play_foresight("case14", [4, 12], 2)
+    assert "100%" in capsys.readouterr().err
+    # validation scenarios 0 and 1 chose the checkpoints; nothing is played on the test before all choices are made
+    assert {index for split, index in seen if split == "validation"} == {2, 3}
+    tests = [split == "test" for split, _ in seen]
+    assert tests == sorted(tests) and sum(tests) == 2 * 3 and len(tests) == 2 * (3 * 2 + 3)
+    written = project / "results/foresight/case14.csv"
+    first, back = written.read_bytes(), pd.read_csv(written)
+    assert list(back.columns) == foresight.COLUMNS and len(back) == len(table) == len(tests)
+    assert (back[["llm_calls", "simulator_calls"]] == 0).all(axis=None)
+    alone = back["most"] == foresight.ALONE
+    assert (back.loc[alone, "dc_calls"] == 0).all()
+    played = back[~alone]
+    assert (played["dc_calls"] > played["decisions"]).all() and (played["dc_calls"] <= 12 * played["decisions"]).all()
+    chosen = back[back["split"] == "test"].groupby("variant")["most"].unique()
+    assert {variant: most.tolist() for variant, most in chosen.items()} == {
+        variant: [most] for variant, most in foresight.choose(back).items()
+    }
+    foresight.play_foresight("case14", [4, 12], 2)
+    assert written.read_bytes() == first
+
+
+def test_a_missing_policy_is_named_before_anything_is_played(project, monkeypatch):
+    (project / "results/runs/case14/ace/seed=0/policy.safetensors").unlink()
+    monkeypatch.setattr(foresight, "play_tasks", None)
+    with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/ace/seed=0/policy.safetensors"):
+        foresight.play_foresight("case14", [4], 2)
+
+
+def test_one_action_is_nothing_to_compare(workspace):
+    folder = workspace(lambda raw: raw.update(foresight={"most": [5, 1], "episodes": 2}))
+    with pytest.raises(config.ConfigError, match=r"foresight.most.1 = 1"):
+        config.load(folder / "params.yaml")
