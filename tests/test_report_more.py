@@ -394,7 +394,7 @@ def test_a_missing_card_is_named(small_params, tmp_path):
 # --- foresight ---
 
 
-def write_foresight_of(results, env, gain=0.1, variants=("sac", "ace")):
+def write_foresight_of(results, env, gain=0.1, variants=("sac", "ace"), most_played=5):
     made = []
     for variant in variants:
         for seed in runs.seeds_of(PARAMS, variant):
@@ -402,7 +402,8 @@ def write_foresight_of(results, env, gain=0.1, variants=("sac", "ace")):
                 made += [[env, variant, seed, "validation", most, 7 + i, LEVELS[variant] + level, 4, 5 * most] for i in range(3)]
             for episode, ease in enumerate(EPISODE_EASE):
                 survival = LEVELS[variant] + 0.01 * seed + ease + gain
-                made.append([env, variant, seed, "test", 5, episode, survival, 4, 20])
+                made.append([env, variant, seed, "test", most_played, episode, survival, 4, 20])
+    made += [[env, "set", 0, "test", 60, episode, 0.5 + ease, 4, 240] for episode, ease in enumerate(EPISODE_EASE)]
     path = results / "foresight" / f"{env}.csv"
     path.parent.mkdir(exist_ok=True)
     columns = ["env", "variant", "seed", "split", "most", "scenario", "survival", "decisions", "dc_calls"]
@@ -423,11 +424,16 @@ def test_foresight_by_hand(foreseen):
     assert found["alone"] == pytest.approx(alone) and found["survival"] == pytest.approx(alone + 10)
     # seed by seed and episode by episode the same change: nothing is left to resample
     assert (found["gain"], found["gain_low"], found["gain_high"]) == pytest.approx((10, 10, 10))
-    assert found["minus_sac"] == pytest.approx(30) and found["minus_sac_alone"] == pytest.approx(40)
+    assert found["minus_sac"] == pytest.approx(30) and found["minus_set"] == pytest.approx(100 * (0.71 + 0.1 - 0.5))
+    # both gain the same everywhere
+    assert (found["lead_change"], found["lead_change_low"], found["lead_change_high"]) == pytest.approx((0, 0, 0), abs=1e-9)
     assert found["minus_sac_low"] < 30 < found["minus_sac_high"]
     assert (found["most"], found["dc_calls_a_decision"]) == (5, 5)
     assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
-    assert np.isnan(row(table, env="case14", variant="sac")["minus_sac"])
+    of_sac, of_set = row(table, env="case14", variant="sac"), row(table, env="case14", variant="set")
+    assert np.isnan(of_sac["minus_sac"]) and of_sac["ace_minus"] == pytest.approx(30) and np.isnan(found["ace_minus"])
+    assert of_set["survival"] == pytest.approx(100 * (0.5 + EPISODE_EASE.mean())) and np.isnan(of_set["alone"])
+    assert (of_set["most"], of_set["n_seeds"], of_set["dc_calls_a_decision"]) == (60, 1, 60)
     drawn = pd.read_csv(foreseen / "figures/foresight.csv")
     ours = drawn[(drawn["env"] == "case14") & (drawn["variant"] == "ace")]
     assert ours["most"].tolist() == [1, 5] and ours["chosen"].tolist() == [0, 1]
@@ -444,21 +450,54 @@ def test_the_way_is_from_doing_nothing_to_greedy(foreseen):
     found = row(table, env="case14", variant="ace")
     assert found["way"] == pytest.approx(100 * (found["survival"] - floor) / (top - floor))
     assert found["way_alone"] == pytest.approx(100 * (found["alone"] - floor) / (top - floor))
+    higher = played.scores("case14", "reconnect", "survival").mean()
+    assert found["way_reconnect"] == pytest.approx(100 * (found["survival"] - higher) / (top - higher))
+    without = small_grid()
+    without.grid.baselines = ["reconnect"]
+    table = foresight.write_foresight(without, foreseen)
+    assert table[["way", "way_alone", "way_reconnect"]].isna().all(axis=None), "greedy was not played"
 
 
 @pytest.mark.parametrize(
     ("column", "low", "high", "told"),
-    [("gain", 1.0, 9.0, "it helps"), ("gain", -9.0, -1.0, "it harms"), ("gain", -1.0, 1.0, "no difference can be told"),
-     ("minus_sac", 2.0, 3.0, "it leads"), ("minus_sac", -3.0, -2.0, "it is behind"),
-     ("minus_dc_argmin", 0.5, 3.0, "the policy adds to the set"), ("minus_dc_argmin", -3.0, -2.0, "the set alone does more")],
+    [("gain", 1.0, 9.0, "a gain of +5.0 [+1.0, +9.0] points: it helps."),
+     ("gain", -9.0, -1.0, "points: it harms."), ("gain", -1.0, 1.0, "[-1.0, +1.0] points: no difference can be told."),
+     ("minus_sac", 2.0, 3.0, "points above it: it leads;"), ("minus_sac", -3.0, -2.0, "points above it: it is behind;"),
+     ("lead_change", -3.0, -2.0, "its lead changes by -2.5 [-3.0, -2.0]: it shrinks."),
+     ("lead_change", 2.0, 3.0, ": it grows."), ("lead_change", -2.0, 3.0, "[-2.0, +3.0]: no difference can be told."),
+     ("minus_set", 0.5, 3.0, ": the policy does more than the set."), ("minus_set", -3.0, -2.0, ": the set alone does more.")],
 )  # fmt: skip
 def test_foresight_is_told_by_its_intervals(foreseen, column, low, high, told):
     table = foresight.write_foresight(PARAMS, foreseen)
     table.loc[table["variant"] == "ace", [column, f"{column}_low", f"{column}_high"]] = [(low + high) / 2, low, high]
-    others = {"gain", "minus_sac", "minus_dc_argmin"} - {column}
-    for other in others:
-        table[[f"{other}_low", f"{other}_high"]] = np.nan
     assert told in foresight.sentences(PARAMS, table)
+
+
+def test_who_is_level_with_ace_and_who_is_above(foreseen):
+    for env in ENVS:
+        write_foresight_of(foreseen, env, variants=("sac", "ace", "ace_no_critic", "ace_no_actor"))
+    table = foresight.write_foresight(PARAMS, foreseen)
+    table.loc[table["variant"] == "ace_no_critic", ["ace_minus_low", "ace_minus_high"]] = [-1.0, 1.0]
+    assert "Not told from it: ACE without g_LLM." in foresight.sentences(PARAMS, table)
+    table.loc[table["variant"] == "ace_no_critic", ["ace_minus_low", "ace_minus_high"]] = [-2.0, -1.0]
+    text = foresight.sentences(PARAMS, table)
+    assert "Above it: ACE without g_LLM." in text and "Not told from it" not in text
+
+
+def test_a_policy_that_acts_alone_is_said_to_and_without_sac_there_is_no_lead(foreseen):
+    for env in ENVS:
+        write_foresight_of(foreseen, env, gain=0.0, variants=("ace",), most_played=1)
+    text = foresight.sentences(PARAMS, foresight.write_foresight(PARAMS, foreseen))
+    assert "points: it acts alone." in text and "SAC" not in text
+
+
+def test_foresight_of_other_scenarios_is_refused(foreseen):
+    path = foreseen / "foresight/case14.csv"
+    table = pd.read_csv(path)
+    table.loc[table["split"] == "test", "scenario"] += 1
+    table.to_csv(path, index=False)
+    with pytest.raises(ReportError, match=r"case14.csv has other test scenarios than the runs: run `dvc repro foresight@case14`"):
+        foresight.write_foresight(PARAMS, foreseen)
 
 
 def test_foresight_of_other_seeds_or_missing_is_refused(foreseen):

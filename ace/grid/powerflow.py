@@ -31,6 +31,7 @@ class PowerFlow:
         self._flat = np.full(self._grid.total_bus(), self._grid.get_init_vm_pu(), dtype=complex)
         self._algorithm = self._grid.get_algo_type()
         slack = [g for g in self._grid.get_generators() if g.is_slack]
+        self.slack_gens = np.array([g.id for g in slack])
         self.slack_subs = np.unique([g.sub_id for g in slack])
         """Substations whose generators balance the grid: the batch refuses to move them."""
         self._all_gen, self._all_load = np.ones(env.n_gen, dtype=bool), np.ones(env.n_load, dtype=bool)

@@ -99,8 +99,8 @@ ITEMS = (
     Item(
         "figures/foresight",
         "What policies have to choose from",
-        "Survival on validation scenarios by the number of a policy's most probable actions that are compared by a DC power "
-        "flow, worked out from the observation; ring: the number that was chosen and played on the test.",
+        "Survival on validation scenarios by the number of a policy's most probable actions that are compared by a DC model "
+        "of the grid; ring: the number that was chosen and played on the test.",
     ),
     Item(
         "figures/diagnosis_*",
