@@ -143,7 +143,7 @@ def draw(params, played, results):
                 panel.plot(means.index, means, color=colour, ls=line, marker=marker, ms=4, label=label(variant))
                 panel.plot([chosen], [means[chosen]], 'o', ms=11, mfc='none', mec=colour, mew=1.2)
                 found += [[env, variant, most, mean, most == chosen] for most, mean in means.items()]
-            ticks = sorted(set(table['most']))
+            ticks = sorted(set(table.loc[table['split'] == 'validation', 'most']))
             panel.set_xscale('log')
             panel.set_xticks(ticks, ['alone' if tick == ALONE else str(tick) for tick in ticks])
             panel.minorticks_off()
