@@ -54,9 +54,9 @@ class Foresight:
 
 def with_foresight(deployed, world, most):
     """The agent of a trained policy, rl.policy.DeployedPolicy: Foresight among its `most` most probable actions, from 1 on;
-    with 1 the policy acts alone. Raises ValueError below 1."""
-    if most < ALONE:
-        raise ValueError(f"most = {most}: compare at least {ALONE} action")
+    with 1 the policy acts alone. Few is meant: by DC alone, among all actions, harmful ones look best. Raises ValueError."""
+    if not isinstance(most, int) or most < ALONE:
+        raise ValueError(f"most = {most!r}: a whole number of actions, {ALONE} or more")
     if most == ALONE:
         return evaluate.Policy(deployed)
     return Foresight(lambda x, legal: most_probable(deployed.space, deployed.logits(x), legal, most), DcFlow(world))

@@ -129,8 +129,9 @@ def test_compared_with_nothing_the_policy_acts_alone(small_world, states, deploy
     x, legal = small_world.observe(states[0])
     alone = foresight.with_foresight(deployed, small_world, 1)
     assert isinstance(alone, evaluate.Policy) and alone.act(states[0], x, legal) == deployed.act(x, legal, None)
-    with pytest.raises(ValueError, match=r"^most = 0: compare at least 1 action$"):
-        foresight.with_foresight(deployed, small_world, 0)
+    for wrong in (0, -1, 2.5, "20"):
+        with pytest.raises(ValueError, match=rf"^most = {wrong!r}: a whole number of actions, 1 or more$"):
+            foresight.with_foresight(deployed, small_world, wrong)
 
 
 def test_within_the_set_its_legal_actions_and_doing_nothing_are_compared(small_world, states):

@@ -29,8 +29,8 @@ class Foresight:
         return int(ids[self.flow.rho_max(state, ids).argmin()])
 
 def with_foresight(deployed, world, most):
-    if most < ALONE:
-        raise ValueError(f'most = {most}: compare at least {ALONE} action')
+    if not isinstance(most, int) or most < ALONE:
+        raise ValueError(f'most = {most!r}: a whole number of actions, {ALONE} or more')
     if most == ALONE:
         return evaluate.Policy(deployed)
     return Foresight(lambda x, legal: most_probable(deployed.space, deployed.logits(x), legal, most), DcFlow(world))
