@@ -9,7 +9,7 @@ from grid2op.Runner import Runner
 from lightsim2grid import LightSimBackend
 
 from ace import baselines, evaluate
-from ace.grid.environment import World
+from ace.grid.environment import GridState, World
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 from ace.rl.policy import load_policy
@@ -107,8 +107,12 @@ def test_a_runs_policy_plays_as_the_readme_shows(policy, params, tmp_path, monke
     for line in ("from ace.deploy import grid_agent", "agent.env.step(agent.act(agent.env.reset(), 0.0))"):
         assert line in readme
     ahead = grid_agent("case14", tmp_path / "policy.safetensors", most=4)
-    ahead.env.step(ahead.act(ahead.env.reset(), 0.0))
-    assert ahead.agent.most == 4 and agent.agent.dc_calls == 0
+    observation = ahead.env.reset()
+    ahead.env.step(ahead.act(observation, 0.0))
+    state = GridState.from_observation(observation)
+    legal = ahead.catalogue.legality(state.topo, state.cooldown_sub, True)
+    ahead.agent.act(state, ahead.features(state), legal)
+    assert ahead.agent.dc_calls == 1 + 4 and agent.agent.dc_calls == 0
     with pytest.raises(FileNotFoundError, match="no trained policy"):
         grid_agent("case14", "no/such/policy.safetensors")
     with pytest.raises(ValueError, match="another catalogue"):
