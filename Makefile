@@ -60,21 +60,20 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	touch $@; \
 	echo "setup: done"
 
-test: setup ## all tests (at most 15 minutes on 2 cores)
+test: setup ## all tests (6 to 10 minutes on 2 cores)
 	python -m pytest -n $${ACE_JOBS:-2} --dist loadfile
 
-quick: setup ## the whole pipeline at the smallest scale, in quick/ (8 minutes on 2 fast cores)
+quick: setup ## the whole pipeline at the smallest scale, in quick/ (8 to 12 minutes on 2 cores)
 	@python -m ace.pipeline.workspace quick
 
 paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whether all is there, with an estimate
 	@python -m ace.pipeline.workspace paper $(if $(DRY),--dry-run)
 
-# The parameters are checked first: DVC deletes a stage's outputs before the stage could complain.
-repro: setup ## bring the committed results up to date (does nothing when they are; hours from scratch)
-	@python -m ace.pipeline.workspace check
-	dvc repro
+# All that can be is checked first: DVC deletes a stage's outputs before the stage could complain.
+repro: setup ## bring the committed results up to date (half a minute when they are; about nine hours from scratch)
+	@python -m ace.pipeline.workspace repro
 
-verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=train@wcci2020-ace SEED=0
+verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=wcci2020/ace SEED=0
 	@python -m ace.pipeline.recompute --cell '$(CELL)' --seed '$(SEED)'
 
 lint: setup ## ruff over code, tests and notebooks

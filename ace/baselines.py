@@ -6,7 +6,7 @@ literal sense also never reconnects a line; the honest reference is `reconnect`:
 
 import numpy as np
 
-from ace.llm.roles import BadCase
+from ace.llm.policy_actor import BadCase
 
 
 class DoNothing:
@@ -21,7 +21,7 @@ class DoNothing:
 class Greedy:
     """Look-ahead at decision time: the action with the lowest forecast rho_max among a DC shortlist, by AC power flow.
 
-    It simulates while deployed, which ACE's policy may not: read its survival beside its simulator calls.
+    It simulates while deployed, which ACE's policy may not: read its survival together with its simulator calls.
     """
 
     llm_calls = 0
@@ -48,7 +48,7 @@ class DcArgmin:
     simulator_calls = llm_calls = 0
 
     def __init__(self, whatif, catalogue, actions):
-        """actions: (n,) ids, as on the language model's card: chosen on training states."""
+        """actions: (n,) ids, as in the language model's manifest: chosen on training states."""
         self.whatif, self.catalogue, self.actions = whatif, catalogue, np.asarray(actions)
 
     @property
@@ -65,7 +65,7 @@ class LlmOnly:
     """The language model at every decision, with its validated rounds; does nothing where none of them gains."""
 
     def __init__(self, actor, whatif):
-        """actor: roles.PolicyActor."""
+        """actor: llm.policy_actor.PolicyActor."""
         self.actor, self.whatif, self.asked = actor, whatif, 0
 
     @property

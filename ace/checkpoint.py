@@ -7,7 +7,7 @@ import torch
 
 
 def save(state, path):
-    """Write beside, then rename: the file is the old or the new checkpoint, never half of one."""
+    """Write a second file, then rename it: the file is the old or the new checkpoint, never half of one."""
     partial = path.with_name(path.name + ".partial")
     torch.save(_to_tensors(state), partial)
     os.replace(partial, path)

@@ -2,21 +2,21 @@
 
 from ace import config
 from ace.evaluate import GridAgent
-from ace.foresight import ALONE, with_foresight
 from ace.grid.environment import World
+from ace.rl.foresight import ALONE, with_foresight
 from ace.rl.policy import load_policy
 
 
-def grid_agent(environment, policy, most=ALONE):
+def grid_agent(environment, policy, n_candidates=ALONE):
     """environment: a name of params.yaml; policy: a .safetensors file of a run, relative to the workspace.
-    most: how many of the policy's most probable actions are compared by DC (`foresight.py`); by default it acts alone.
+    n_candidates: how many of the policy's most probable actions are compared by DC (`rl/foresight.py`); by default it acts alone.
 
     Returns a GridAgent with the attribute `env`, the Grid2Op environment that it was trained for.
     Raises ConfigError, FileNotFoundError or ValueError, one line each.
     """
     params = config.load()
     world = World(params.environment(environment), params.scenarios, params.base.operator)
-    agent = with_foresight(load_policy(config.root() / policy, world.catalogue), world, most)
+    agent = with_foresight(load_policy(config.root() / policy, world.catalogue), world, n_candidates)
     agent = GridAgent(world.env.action_space, world, agent)
     agent.env = world.env
     return agent

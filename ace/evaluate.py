@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from grid2op.Agent import BaseAgent
 
+from ace.episodes import decisions
 from ace.grid.environment import GridState
 
 
@@ -38,40 +39,32 @@ class EpisodeResult:
         return row
 
 
-class Policy:
-    """A trained policy as agent: the most probable legal action. No simulator, no language model ("act once")."""
-
-    simulator_calls = dc_calls = llm_calls = 0
-
-    def __init__(self, deployed):
-        """deployed: rl.policy.DeployedPolicy, of a learner or from `load_policy`."""
-        self.deployed = deployed
-
-    def act(self, state, x, legal):
-        return self.deployed.act(x, legal, None)
-
-
 def play(world, agent, split, indices):
     """Play scenarios of a split from start to end: yields one EpisodeResult each."""
+    seconds = 0.0
+
+    def choose(decision):
+        nonlocal seconds
+        x, legal = decision.observation
+        started = time.perf_counter()
+        action = agent.act(decision.state, x, legal)
+        seconds += time.perf_counter() - started
+        return action
+
     for index in indices:
-        before = (agent.simulator_calls, agent.dc_calls, agent.llm_calls)
-        step = world.reset(split, index)
-        rewards, decisions, acted, seconds = list(step.rewards), 0, 0, 0.0
-        while not step.over:
-            x, legal = world.observe(step.state)
-            started = time.perf_counter()
-            action = agent.act(step.state, x, legal)
-            seconds += time.perf_counter() - started
-            step = world.step(action)
-            rewards += step.rewards
-            decisions += 1
-            acted += action != 0
+        before, seconds = (agent.simulator_calls, agent.dc_calls, agent.llm_calls), 0.0
+        start = world.reset(split, index)
+        rewards, asked, acted = list(start.rewards), 0, 0
+        for decision in decisions(world, start, choose):
+            rewards += decision.step.rewards
+            asked += 1
+            acted += decision.action != 0
         calls = (agent.simulator_calls - before[0], agent.dc_calls - before[1], agent.llm_calls - before[2])
         # A step that ends in the blackout was not survived.
-        survived = world.t - int(step.blackout)
+        survived = world.t - int(world.blackout)
         yield EpisodeResult(
             split, index, world.spec.horizon, survived, survived / world.spec.horizon, float(np.sum(rewards)),
-            float(np.mean(rewards)) if rewards else 0.0, decisions, acted, *calls, seconds,
+            float(np.mean(rewards)) if rewards else 0.0, asked, acted, *calls, seconds,
         )  # fmt: skip
 
 
@@ -83,12 +76,8 @@ class GridAgent(BaseAgent):
 
     def __init__(self, action_space, world, agent):
         super().__init__(action_space)
-        self.catalogue, self.features, self.operator, self.agent = (
-            world.catalogue,
-            world.features,
-            world.operator,
-            agent,
-        )
+        self.catalogue, self.features, self.operator = world.catalogue, world.features, world.operator
+        self.agent = agent
 
     def act(self, observation, reward, done=False):
         state = GridState.from_observation(observation)

@@ -7,6 +7,7 @@ checkpoint when it was killed, and ends with the same bytes as one that was not.
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -16,34 +17,44 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ace import baselines, checkpoint, config, evaluate, records
+from ace import baselines, checkpoint, config, evaluate, run_files
 from ace.coevolve import CoEvolution
 from ace.grid.environment import World
 from ace.grid.fastworld import training_world
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
-from ace.llm.controls import control
-from ace.llm.critic import RandomCritic
-from ace.llm.team import Team, read_card
-from ace.rl.policy import DeployedPolicy
+from ace.llm.controls import RandomCritic, control
+from ace.llm.session import LlmSession, read_model_manifest
+from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
 CHECKPOINT_EVERY_S = 20.0
+NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}
+
+
+def _source_sha256():
+    """Of all modules that a run may use."""
+    package, sha = Path(__file__).parent, hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] not in NO_PART_OF_A_RUN:
+            sha.update(path.read_bytes())
+    return sha.digest()
+
+
+SOURCE_SHA256 = _source_sha256()  # once, when the code is read: an edit during a run must not mark its checkpoints as newer
 
 
 def run_cell(environment, variant, seeds=None, output="results"):
-    """Run a variant on an environment and write <output>/runs/<environment>/<variant>/seed=<n>/ for each seed.
+    """Run a variant on an environment and write <output>/runs/<environment>/<variant>/, all seeds together.
 
-    seeds: default those of params.yaml, of the ablations for what is declared there only; a method without training has the
-    one seed 0. Returns the list of run folders.
+    seeds: default `Params.seeds_of`. Seeds of the cell that are not asked for stay as they are. Returns the cell's folder.
     Raises ConfigError before any work starts if something named does not exist.
     """
     params = config.load()
     settings, root = params.settings(variant), config.root()
     params.environment(environment)
     if seeds is None:
-        ablates = variant in params.grid.ablations.variants and variant not in params.grid.variants
-        seeds = [0] if settings.method != "sac" else params.grid.ablations.seeds if ablates else params.seeds
+        seeds = params.seeds_of(variant)
     if settings.uses_llm:
         open_client(settings.llm, environment, seeds[0], root)
     scratch = scratch_folder(root, output, environment, variant)
@@ -52,9 +63,12 @@ def run_cell(environment, variant, seeds=None, output="results"):
         joblib.Parallel(n_jobs=min(config.jobs(), len(seeds)), batch_size=1)(
             joblib.delayed(run_seed)(environment, variant, seed, root, output) for seed in seeds
         )
-    for seed in seeds:  # only now: a killed cell keeps what its finished seeds have done
-        (scratch / f"seed={seed}" / "state.pt").unlink(missing_ok=True)
-    return [root / output / "runs" / environment / variant / f"seed={seed}" for seed in seeds]
+    finished = {seed: scratch / f"seed={seed}" / run_files.FINISHED for seed in seeds}
+    run_files.pack(root / output, environment, variant, finished, params.keeps_policy(environment, variant))
+    for folder in finished.values():  # only now: a killed cell keeps what its finished seeds have done
+        shutil.rmtree(folder)
+        (folder.parent / "state.pt").unlink(missing_ok=True)
+    return run_files.cell_folder(root / output, environment, variant)
 
 
 def scratch_folder(root, output, environment, variant):
@@ -63,7 +77,7 @@ def scratch_folder(root, output, environment, variant):
 
 
 def run_seed(environment, variant, seed, root, output):
-    """One run: train (if the method learns), evaluate on the test scenarios, write the run files."""
+    """One run: train (if the method learns), evaluate on the test scenarios, leave its files to be packed."""
     torch.set_num_threads(1)
     params = config.load(root / "params.yaml")
     settings = params.settings(variant)
@@ -74,9 +88,7 @@ def run_seed(environment, variant, seed, root, output):
     if settings.method == "sac":
         run.train()
     run.test()
-    place = Path(environment) / variant / f"seed={seed}"
-    records.write_run(root / output / "runs" / place, run, variant)
-    records.write_provenance(root / output, place, run, started)
+    run_files.write_finished(scratch / run_files.FINISHED, run, variant, started)
 
 
 class Run:
@@ -91,50 +103,52 @@ class Run:
         self.whatif = WhatIf(self.world)
         self.rows, self.finetunes, self.episodes = [], [], []
         self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0}
-        self.validation_steps, self.learner = 0, None
-        self.card = None
-        self.team = Team(settings, self.world, self.whatif, root, environment, seed, scratch) if settings.uses_llm else None
+        self.validation_steps, self.learner, self.model_manifest, self.session = 0, None, None, None
+        if settings.uses_llm:
+            self.session = LlmSession(settings, self.world, self.whatif, root, environment, seed, scratch)
         if settings.method == "sac":
             self._make_learner()
         else:
+            catalogue = self.world.catalogue
             self.agent = {
                 "do_nothing": baselines.DoNothing,
                 "reconnect": baselines.DoNothing,
                 "greedy": lambda: baselines.Greedy(self.whatif, settings.greedy.shortlist),
-                "dc_argmin": lambda: baselines.DcArgmin(self.whatif, self.world.catalogue, self._card()["actions"]),
-                "llm_only": lambda: baselines.LlmOnly(self.team.actor, self.whatif),
+                "dc_argmin": lambda: baselines.DcArgmin(self.whatif, catalogue, self._read_manifest()["actions"]),
+                "llm_only": lambda: baselines.LlmOnly(self.session.actor, self.whatif),
             }[settings.method]()
+        self.fingerprint = self._fingerprint()
 
     def _make_learner(self):
-        s, team = self.settings, self.team
+        s, session = self.settings, self.session
         sac = SAC(self.world.catalogue, self.world.features.n, s.sac, self.seed)
         actor = tuner = None
         if s.refine.enabled and s.refine.by_llm:
-            actor = team.actor
-            tuner = self._finetune if s.finetune.enabled and team.can_be_tuned else None
+            actor = session.actor
+            tuner = session.finetune if s.finetune.enabled and session.can_be_tuned else None
         elif s.refine.enabled:
-            ranking = self._card()["ranking"] if s.refine.proposer == "frequency" else []
+            ranking = self._read_manifest()["ranking"] if s.refine.proposer == "frequency" else []
             actor = control(s.refine.proposer, self.world, self.whatif, s.refine, s.greedy.shortlist, ranking)
         self.learner = CoEvolution(
             self.training, sac, s, self.seed, self._validate, actor=actor, critic=self._make_critic(), tuner=tuner,
-            teacher=team.actor.propose if s.teach.enabled else None,
+            teacher=session.actor.propose if s.teach.enabled else None,
         )  # fmt: skip
-        self.agent = evaluate.Policy(sac.deployed)
+        self.agent = Policy(sac.deployed)
 
     def _make_critic(self):
         if not self.settings.shape.enabled:
             return None
-        return self.team.critic if self.team else RandomCritic(self.settings.shape)
+        return self.session.critic if self.session else RandomCritic(self.settings.shape)
 
     def roles(self):
         """Whoever refines ("actor") and shapes ("critic") in this run: the language model's roles, or controls."""
         both = {"actor": self.learner.actor, "critic": self.learner.critic}
         return {name: role for name, role in both.items() if role is not None}
 
-    def _card(self):
+    def _read_manifest(self):
         """Of the language model's corpus: the set of actions, how often each was the label, what it took to find out."""
-        self.card = read_card(self.settings.llm, self.environment, self.root)
-        return self.card
+        self.model_manifest = read_model_manifest(self.settings.llm, self.environment, self.root)
+        return self.model_manifest
 
     def train(self):
         """Run the co-evolution loop to its end, saving a checkpoint now and then; resume if there is one."""
@@ -146,6 +160,7 @@ class Run:
                 self.rows.append(event.row)
             elif event.kind == "finetune":
                 self.finetunes.append(event.row)
+                self.wall["finetune"] = self.session.finetune_s
                 continue  # within an episode: no place to stop
             now = time.perf_counter()
             self.wall["train"] = before + now - started
@@ -155,9 +170,10 @@ class Run:
                 saved = now
         self._save()
         weights = self.learner.best_policy
-        policy = DeployedPolicy(self.learner.sac.space, weights)
-        policy.save(self.scratch / "policy.safetensors")
-        self.agent = evaluate.Policy(policy)
+        path = self.scratch / run_files.POLICY
+        DeployedPolicy(self.learner.sac.space, weights).save(path)
+        # What is tested is what is kept: the weights of the file, rounded to float16.
+        self.agent = Policy(load_policy(path, self.world.catalogue))
 
     def test(self):
         started, steps = time.perf_counter(), self.world.env_steps
@@ -173,21 +189,14 @@ class Run:
 
     def _calls(self):
         """Counters of whoever could be asked: (AC power flows, DC, language model calls)."""
-        return self.whatif.ac_calls, self.whatif.dc_calls, self.team.recorder.calls if self.team else 0
+        return self.whatif.ac_calls, self.whatif.dc_calls, self.session.recorder.calls if self.session else 0
 
     def _validate(self):
         steps = self.training.env_steps
-        policy = evaluate.Policy(self.learner.sac.deployed)
+        policy = Policy(self.learner.sac.deployed)
         results = list(evaluate.play(self.training, policy, "validation", range(len(self.world.sets["validation"]))))
         self.validation_steps += self.training.env_steps - steps
         return float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results]))
-
-    def _finetune(self, samples):
-        started, asking = time.perf_counter(), self.team.recorder.seconds
-        info = self.team.finetune(samples)
-        # What the model is asked on the held-out states counts as asking.
-        self.wall["finetune"] += time.perf_counter() - started - (self.team.recorder.seconds - asking)
-        return info
 
     def budget(self):
         """Everything the method used, by phase: power flows, language model calls, environment steps."""
@@ -201,7 +210,7 @@ class Run:
                 "llm_calls": calls,
                 "env_steps": self.learner.count["env_steps"],
             }
-        corpus = self.team.pretraining if self.team else self.card["budget"] if self.card else {}
+        corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
         test = {
             name: sum(getattr(e, name) for e in self.episodes) for name in ("simulator_calls", "dc_calls", "llm_calls")
         }
@@ -214,27 +223,25 @@ class Run:
         }
 
     def _fingerprint(self):
-        """A checkpoint is continued only by the same settings and the same code."""
+        """A checkpoint is continued only by the same settings and the same code, as it was when this process read it."""
         # How a server is asked changes no answer: a run that its budget has stopped goes on with another.
         manner = dict.fromkeys(("timeout_s", "retries", "concurrency", "token_budget"), 1)
         llm = self.settings.llm.model_copy(update=manner)
         sha = hashlib.sha256(config.digest(self.settings.model_copy(update={"llm": llm})).encode())
         sha.update(json.dumps(self.params.model_dump(include={"environments", "scenarios"}), sort_keys=True).encode())
-        sha.update(json.dumps(records.versions()).encode())
-        for path in sorted(Path(__file__).parent.rglob("*.py")):
-            if path.parent.name not in ("report", "pipeline"):
-                sha.update(path.read_bytes())
-        if self.team:
-            sha.update(self.team.fingerprint.encode())
-        if self.card:
-            sha.update(json.dumps(self.card, sort_keys=True).encode())
+        sha.update(json.dumps(run_files.versions()).encode())
+        sha.update(SOURCE_SHA256)
+        if self.session:
+            sha.update(self.session.fingerprint.encode())
+        if self.model_manifest:
+            sha.update(json.dumps(self.model_manifest, sort_keys=True).encode())
         return sha.hexdigest()
 
     def _save(self):
         state = {
-            "fingerprint": self._fingerprint(),
+            "fingerprint": self.fingerprint,
             "learner": self.learner.state_dict(),
-            "team": self.team.state_dict() if self.team else None,
+            "session": self.session.state_dict() if self.session else None,
             "roles": {name: role.state_dict() for name, role in self.roles().items()},
             "calls": [self.whatif.ac_calls, self.whatif.dc_calls],
             "env_steps": self.training.env_steps,
@@ -249,12 +256,12 @@ class Run:
         state = checkpoint.load(self.scratch / "state.pt")
         if state is None:
             return
-        if state["fingerprint"] != self._fingerprint():
+        if state["fingerprint"] != self.fingerprint:
             print(f"checkpoint of {self.environment} seed {self.seed} is of other settings or code: starting anew")
             return
         self.learner.load_state_dict(state["learner"])
-        if self.team:
-            self.team.load_state_dict(state["team"])
+        if self.session:
+            self.session.load_state_dict(state["session"])
         for name, role in self.roles().items():
             role.load_state_dict(state["roles"][name])
         self.whatif.ac_calls, self.whatif.dc_calls = state["calls"]
@@ -281,7 +288,8 @@ class _Progress:
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
+        self.failed = error is not None
         self.stop.set()
         self.thread.join()
 
@@ -290,8 +298,9 @@ class _Progress:
         with tqdm(total=100, desc=self.title, bar_format=shown + "estimating the time to go") as bar:
             while True:
                 finished = self.stop.wait(1.0)
-                bar.n = 100 if finished else int(100 * np.mean([_share(file) for file in self.files]))
-                if bar.n:  # from nothing done no time can be told
+                done = finished and not self.failed
+                bar.n = 100 if done else min(int(100 * np.mean([_share(file) for file in self.files])), 99)
+                if bar.n:  # no estimate from nothing
                     bar.bar_format = shown + "{remaining} to go"
                 bar.refresh()
                 if finished:

@@ -9,8 +9,7 @@ results/intervals.csv: seeds, episodes, share_excluding_zero, n. No power flow i
 import numpy as np
 import pandas as pd
 
-from ace import config
-from ace.report import stats
+from ace import config, stats
 
 EPISODES, DRAWS, RESAMPLES = 30, 400, 400
 

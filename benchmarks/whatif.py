@@ -84,7 +84,7 @@ def _grid_states(world):
 
 
 def _walk(env, to_state, n):
-    """n pairs (state, observation) along a random walk over small substations' actions; a blackout starts anew."""
+    """n pairs (state, observation) along a random walk over small substations' actions; a blackout starts again."""
     rng, catalogue = np.random.default_rng(11), Catalogue(env)
     obs = env.reset()
     for _ in range(n):

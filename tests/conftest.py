@@ -36,12 +36,17 @@ def small_params(change=None):
     raw["scenarios"].update(train=20, validation=2, test=3)
     base = raw["base"]
     base["train"].update(decisions=160, warmup=20, validate_every=60, batch_size=16)
-    base["refine"].update(every=8, minibatch=32, most=4, rounds=2, threshold=0.3)
+    base["refine"].update(every=8, minibatch=32, max_cases=4, rounds=2, threshold=0.3)
     base["shape"].update(start=0.2, every=1, threshold=0.2)
     base["finetune"].update(every=3, samples=8)
     base["buffers"].update(capacity_rl=400, capacity_llm=100)
     if change:
         change(raw)
+    grid = raw["grid"]
+    run = [*grid["baselines"], *grid["lm_baselines"], *grid["variants"], *grid["ablations"]["variants"]]
+    for study in config.STUDIES:
+        if "variants" in raw.get(study, {}):
+            raw[study]["variants"] = [variant for variant in raw[study]["variants"] if variant in run]
     return raw
 
 

@@ -9,9 +9,9 @@ from ace.coevolve import CoEvolution
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import Client
-from ace.llm.critic import ValueCritic
-from ace.llm.roles import PolicyActor
+from ace.llm.policy_actor import PolicyActor
 from ace.llm.text import TextMap
+from ace.llm.value_critic import ValueCritic
 from ace.rl.sac import SAC
 
 

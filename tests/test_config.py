@@ -32,12 +32,20 @@ def altered(tmp_path, change):
             ["base.shape.threshold = -0.5", "greater than or equal to 0"],
         ),
         (lambda p: p["base"]["refine"].update(rounds=6), ["base.refine.rounds = 6", "less than or equal to 5"]),
-        (lambda p: p["base"]["sac"].update(lr="1e-3"), ["base.sac.lr = '1e-3'", "number"]),
+        (lambda p: p["base"]["sac"].update(lr="quick"), ["base.sac.lr = 'quick'", "number"]),
         (lambda p: p["base"]["sac"].pop("gamma"), ["base.sac.gamma", "missing"]),
         (lambda p: p["variants"]["ace"].update(refine={"treshold": 0}), ["variants.ace.refine.treshold", "threshold"]),
         (lambda p: p["variants"]["sac"].update(method="ppo"), ["variants.sac.method = 'ppo'", "'sac'"]),
-        (lambda p: p["grid"]["environments"].append("wci2020"), ["'wci2020'", "did you mean 'wcci2020'"]),
-        (lambda p: p["grid"]["variants"].append("ace_no_actr"), ["'ace_no_actr'", "ace_no_actor"]),
+        (
+            lambda p: p["grid"]["environments"].insert(0, "neurips202"),
+            ["grid.environments.0 = 'neurips202': no such environment; did you mean 'neurips2020'"],
+        ),
+        (
+            lambda p: p["grid"]["ablations"].update(environment="wci2020"),
+            ["grid.ablations.environment = 'wci2020': no such environment; did you mean 'wcci2020'"],
+        ),
+        (lambda p: p["grid"]["variants"].insert(0, "ace_no_actr"), ["grid.variants.0 = 'ace_no_actr'", "'ace_no_actor'"]),
+        (lambda p: p["grid"]["baselines"].insert(0, "sac"), ["grid.baselines.0 = 'sac'", "belongs to variants"]),
         (lambda p: p["environments"]["wcci2020"]["days"].update(test=[0]), ["days", "[0]", "train", "test"]),
         (
             lambda p: p["environments"]["wcci2020"].update(days={"train": [1], "validation": [1], "test": [1]}),
@@ -48,6 +56,13 @@ def altered(tmp_path, change):
         (lambda p: p["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
         (lambda p: p["variants"]["ace_lean"].clear(), ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"]),
         (lambda p: p["grid"]["variants"].append("ace_lean"), ["grid.other_model", "'ace_lean' stands under variants too"]),
+        (lambda p: p["seeds"].append(0), ["params.yaml: seeds = [0, 1, 2, 3, 4, 0]: each seed once"]),
+        (lambda p: p["grid"]["ablations"].update(seeds=[1, 1]), ["grid.ablations.seeds = [1, 1]: each seed once"]),
+        (lambda p: p["grid"]["ablations"]["variants"].append("ace"), ["ablations.variants: 'ace' stands under grid.variants"]),
+        (lambda p: p["outages"]["variants"].append("llm_only"), ["outages.variants.14 = 'llm_only'", "language model in play"]),
+        (lambda p: p["foresight"].update(variants=["ace_lean"]), ["foresight.variants.0 = 'ace_lean'", "one language model"]),
+        (lambda p: p["grid"]["variants"].remove("sac_5k"), ["foresight.variants.9 = 'sac_5k': it is not in the grid"]),
+        (lambda p: p["proposers"].update(variants=["ace", "ace"]), ["proposers.variants.1 = 'ace': each variant once"]),
         (lambda p: p["lora"]["lr_1e-2"].update(learning_rate=1.0), ["lora.lr_1e-2.learning_rate", "no such parameter"]),
     ],
 )
@@ -57,6 +72,69 @@ def test_one_line_that_names_the_key(tmp_path, change, words):
     assert "\n" not in str(error.value)
     for word in words:
         assert word in str(error.value)
+
+
+def test_all_mistakes_are_named_at_once(tmp_path):
+    def change(p):
+        p["base"]["sac"].update(hidden=0)
+        p["base"]["sac"]["gama"] = p["base"]["sac"].pop("gamma")
+        p["base"]["train"].update(warmup=-1)
+
+    with pytest.raises(config.ConfigError) as error:
+        config.load(altered(tmp_path, change))
+    for word in ("base.sac.gama: no such", "base.sac.gamma: is missing", "base.sac.hidden = 0", "base.train.warmup = -1"):
+        assert word in str(error.value)
+
+    def change(p):
+        p["grid"]["environments"][0] = "wci2020"
+        p["variants"]["ace_K01"]["shape"].update(K=-1)
+        p["variants"]["ace_K02"]["shape"].update(k=1)
+
+    with pytest.raises(config.ConfigError) as error:
+        config.load(altered(tmp_path, change))
+    for word in ("'wci2020'", "variants.ace_K01.shape.K = -1", "variants.ace_K02.shape.k: no such"):
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_seeds_of_a_variant_are_those_of_where_it_is_declared(params):
+    ablation = params.grid.ablations.variants[0]
+    for variant, seeds in {
+        "ace": params.seeds, "ace_lean": params.seeds, ablation: params.grid.ablations.seeds, "greedy": [0], "llm_only": [0],
+        "grid2op_do_nothing": [0],
+    }.items():  # fmt: skip
+        assert params.seeds_of(variant) == seeds, variant
+    by_hand = params.model_copy(update={"variants": {**params.variants, "mine": {}, "idle": {"method": "reconnect"}}})
+    assert by_hand.seeds_of("mine") == params.seeds and by_hand.seeds_of("idle") == [0]
+
+
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [
+        ("lr: 1e-3", None),
+        ("lr: '1e-3'", "base.sac.lr = '1e-3': input should be a valid number; this is text: write it without quotes"),
+        ("lr: 1.0e-3\n    lr: 2.0e-3", 'found duplicate key "lr"'),
+    ],
+)
+def test_numbers_are_read_as_dvc_reads_them(tmp_path, written, answer):
+    text = (ROOT / "params.yaml").read_text()
+    assert text.count("    lr: 1.0e-3\n") == 1
+    (tmp_path / "params.yaml").write_text(text.replace("    lr: 1.0e-3\n", f"    {written}\n"))
+    if answer is None:
+        assert config.load(tmp_path / "params.yaml") == config.load(ROOT / "params.yaml")
+        return
+    with pytest.raises(config.ConfigError) as error:
+        config.load(tmp_path / "params.yaml")
+    assert answer in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["no", "yes", "off"])
+def test_a_word_for_a_switch_is_answered_with_the_two_that_there_are(tmp_path, word):
+    text = (ROOT / "params.yaml").read_text()
+    assert "refine: {enabled: true" in text
+    (tmp_path / "params.yaml").write_text(text.replace("refine: {enabled: true", f"refine: {{enabled: {word}", 1))
+    with pytest.raises(config.ConfigError, match=rf"base\.refine\.enabled = '{word}': .*write true or false"):
+        config.load(tmp_path / "params.yaml")
 
 
 def test_variants_differ_from_base_by_what_they_say_only():

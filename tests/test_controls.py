@@ -12,9 +12,9 @@ from test_experiment import files, run
 from ace import baselines, config
 from ace.grid.whatif import WhatIf
 from ace.llm.controls import control
-from ace.llm.roles import BadCase
+from ace.llm.policy_actor import BadCase
 from ace.rl.distribution import ActionSpace
-from ace.rl.sac import Pull, pull_loss
+from ace.rl.sac import DistillationBatch, distillation_loss
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_the_prior_moves_in_a_run_only_if_asked_and_survives_a_resume(small_worl
         np.testing.assert_array_equal(again.sac.deployed.weights["log_prior"], loop.sac.log_prior.numpy())
 
 
-def test_the_pull_raises_the_probability_of_what_was_proposed(small_world, settings):
+def test_distillation_raises_the_probability_of_what_was_proposed(small_world, settings):
     loop = make(small_world, settings, actor=False, critic=False)
     list(loop.run())
     sac, rows = loop.sac, slice(0, 16)
@@ -155,15 +155,15 @@ def test_the_pull_raises_the_probability_of_what_was_proposed(small_world, setti
     decisions = loop.d_rl.columns["is_decision"][rows]
     x, legal = x[decisions], legal[decisions]
     proposal = np.array([int(small_world.catalogue.legal_ids(row)[3]) for row in legal])
-    pull = Pull(x, legal, proposal, 1.0)
-    loss = lambda: float(pull_loss(sac.distribution(torch.from_numpy(x), legal), pull).detach())  # noqa: E731
+    distillation = DistillationBatch(x, legal, proposal, 1.0)
+    loss = lambda: float(distillation_loss(sac.distribution(torch.from_numpy(x), legal), distillation).detach())  # noqa: E731
     before, batch = loss(), loop.d_mix.sample(16, np.random.default_rng(0))
     for _ in range(20):
-        sac.update(batch, pull)
+        sac.update(batch, distillation)
     assert loss() < 0.5 * before
 
 
-def test_a_teacher_is_asked_without_validation_and_its_pull_fades(small_world, settings):
+def test_a_teacher_is_asked_without_validation_and_its_weight_fades(small_world, settings):
     loop, asked = make(small_world, settings, actor=False, critic=False), []
 
     def teacher(states, seed):
@@ -172,16 +172,16 @@ def test_a_teacher_is_asked_without_validation_and_its_pull_fades(small_world, s
                 for i, s in enumerate(states)]  # fmt: skip
 
     loop.teacher = teacher
-    weights, pull = [], loop._pull
-    loop._pull = lambda: weights.append(pull()) or weights[-1]
+    weights, draw = [], loop._distillation_batch
+    loop._distillation_batch = lambda: weights.append(draw()) or weights[-1]
     list(loop.run())
-    assert asked and max(asked) <= settings.refine.most and loop.lessons
+    assert asked and max(asked) <= settings.refine.max_cases and loop.proposals
     assert not len(loop.d_llm), "what is not validated does not enter D_LLM"
     used = [p.weight for p in weights if p is not None]
     assert used == sorted(used, reverse=True) and used[-1] < 0.05
     again = make(small_world, settings, actor=False, critic=False)
     again.load_state_dict(loop.state_dict())
-    assert repr(again.lessons) == repr(loop.lessons)
+    assert repr(again.proposals) == repr(loop.proposals)
 
 
 @pytest.mark.parametrize("variant", ["expert_sac", "random_refine", "frequency_refine", "dc_argmin"])
@@ -190,10 +190,10 @@ def test_a_cell_of_a_control_writes_its_budget(variant, workspace):
     place = folder / "results" / "language_model" / "case14"
     place.mkdir(parents=True)
     corpus = {"simulator_calls": 77, "dc_calls": 1, "env_steps": 2}
-    (place / "card.json").write_text(json.dumps({"actions": [0, 3, 8, 20], "ranking": [8, 20, 3, 0], "budget": corpus}))
+    (place / "model_manifest.json").write_text(json.dumps({"actions": [0, 3, 8, 20], "ranking": [8, 20, 3, 0], "budget": corpus}))
     done = run(folder, variant, [0] if variant != "dc_argmin" else None)
     assert done.returncode == 0, done.stderr
-    manifest = json.loads(files(folder, variant)["manifest.json"])
+    manifest = files(folder, variant)["manifest.json"]
     charged = manifest["budget"]["corpus"]["simulator_calls"]
     assert charged == (0 if variant in ("expert_sac", "random_refine") else 77), "who builds on the corpus pays for it"
     if variant != "dc_argmin":
@@ -202,7 +202,7 @@ def test_a_cell_of_a_control_writes_its_budget(variant, workspace):
         assert spent > simulated if variant == "expert_sac" else spent == simulated, "shortlists of the expert count too"
 
 
-def test_without_a_card_it_says_which_stage_makes_it(workspace):
+def test_without_a_model_manifest_it_says_which_stage_makes_it(workspace):
     done = run(workspace(), "dc_argmin")
     assert done.returncode != 0
     assert "language_model makes it" in done.stderr.strip().splitlines()[-1]

@@ -1,26 +1,24 @@
 """g_LLM: key decisions, adjustments, its control, and its signs against the simulator; LoRA rounds that are rolled back."""
 
 import re
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
-from conftest import ROOT, small_params
+from conftest import small_params
 from test_llm import FakeWhatIf, Scripted, grid, say, textmap, visit  # noqa: F401 (fixtures)
 from test_text import state_of
 
 from ace import config
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
-from ace.llm import adaptation, heldout, judgement, team
+from ace.llm import session
 from ace.llm.clients import Recorder
-from ace.llm.critic import MULTIPLES, RandomCritic, ValueCritic, key_decisions, scores
-from ace.llm.stats import mean_interval
-from ace.llm.text import Decision, adjustment
-from ace.report import language
-from ace.report.runs import ReportError
+from ace.llm.controls import RandomCritic
+from ace.llm.models import critic_rates, heldout, lora_under_shift
+from ace.llm.text import MULTIPLES, Decision, adjustment
+from ace.llm.value_critic import ValueCritic, key_decisions, scores
+from ace.stats import mean_interval
 
 SHAPE = config.settings.Shape(
     enabled=True, start=0.5, every=1, threshold=0.5, select="reward", describe=True, judge="llm", K=0.4
@@ -90,13 +88,13 @@ def test_signs_are_compared_with_the_simulated_counterfactual(textmap):  # noqa:
     """Action 11 helps, 12 harms, and 11 would have helped where nothing was done: + - -, whatever the corpus says."""
     whatif = FakeWhatIf(textmap, {0: -0.3, 11: 0.5, 12: -0.8})
     episode = [visit(textmap, [1.0, 1.0, 1.0], action) for action in (11, 12, 0)]
-    assert [judgement.truth_of(whatif, v, np.array([0, 11, 12])) for v in episode] == [2, -2, -2]
+    assert [critic_rates.truth_of(whatif, v, np.array([0, 11, 12])) for v in episode] == [2, -2, -2]
 
     def rows(reply):
         client = Scripted(
             lambda p: f"adjustments :\ndecision {p.split(chr(10) + 'decision ')[-1].split(chr(10))[0]} : {reply}"
         )
-        found = judgement.critic_rows(whatif, textmap, client, [episode] * 2, np.array([0, 11, 12]), SHAPE, 300, seed=0)
+        found = critic_rates.critic_rows(whatif, textmap, client, [episode] * 2, np.array([0, 11, 12]), SHAPE, 300, seed=0)
         return {(row["proposer"], row["metric"]): row for row in found}
 
     found = rows("- 2 K")
@@ -106,7 +104,7 @@ def test_signs_are_compared_with_the_simulated_counterfactual(textmap):  # noqa:
         == found["majority", "critic_sign"]["value"]
     )
     assert found["model", "critic_sign"]["n_states"] == 6 and found["random", "critic_sign"]["value"] == 0.5
-    assert {f"critic_sign_{s}{f}" for s in judgement.SELECTIONS for f in ("", "_index")} <= {m for _, m in found}
+    assert {f"critic_sign_{s}{f}" for s in critic_rates.SELECTIONS for f in ("", "_index")} <= {m for _, m in found}
     assert rows("+ 2 K")["model", "critic_sign_state_index"]["value"] == pytest.approx(1 / 3, abs=1e-4)
     nonsense = rows("?")
     assert nonsense["model", "critic_parse"]["value"] == 0 and ("model", "critic_sign") not in nonsense
@@ -134,35 +132,36 @@ def test_held_out_states_come_back_from_disk(tmp_path, textmap):  # noqa: F811
         heldout.load_states(tmp_path / "none.npz", 2)
 
 
-def tuned_team(textmap, monkeypatch, says):  # noqa: F811
+def tuned_session(textmap, monkeypatch, says):  # noqa: F811
     """A team whose n-th weights always propose action says[n]; action 5 helps, action 3 does not."""
     settings = config.validated(config.Params, small_params(), "", "params.yaml").settings("ace")
     client = Scripted(lambda prompt: say(textmap, says[client.model]))
     client.model, client.tokenizer = 0, None
-    made = object.__new__(team.Team)
+    made = object.__new__(session.LlmSession)
     vars(made).update(
-        settings=settings, seed=0, client=client, recorder=Recorder(client), textmap=textmap, rounds=0, rate=None, folder=None,
+        settings=settings, seed=0, client=client, recorder=Recorder(client), textmap=textmap, rounds=0, rate=None, finetune_s=0.0,
+        folder=None,
         whatif=FakeWhatIf(textmap, {0: -0.3, 3: -0.6, 5: 0.4}), heldout=[state_of(textmap)] * 4,
     )  # fmt: skip
     rounds = iter(range(1, 9))
-    monkeypatch.setattr(team, "lora_round", lambda *_: next(rounds))
+    monkeypatch.setattr(session, "lora_round", lambda *_: next(rounds))
     return made
 
 
 def test_a_lora_round_that_lowers_the_rate_is_rolled_back(textmap, monkeypatch):  # noqa: F811
-    made = tuned_team(textmap, monkeypatch, says=[3, 5, 3, 5])
+    made = tuned_session(textmap, monkeypatch, says=[3, 5, 3, 5])
     rows = [made.finetune([("p", "r")]) for _ in range(3)]
     assert [(r["rate_before"], r["rate_after"], r["accepted"]) for r in rows] == [
         (0.0, 1.0, True), (1.0, 0.0, False), (1.0, 1.0, True),
     ]  # fmt: skip
     assert made.client.model == 3
-    # The rate before the first round, and one after each: all counted and told apart in the record.
+    # The rate before the first round, and one after each: all counted and marked in the record.
     assert len(made.recorder.records) == made.client.calls == 4 * 4
     assert {r["role"] for r in made.recorder.records} == {"heldout"}
 
 
 def test_without_held_out_states_every_round_is_kept(textmap, monkeypatch):  # noqa: F811
-    made = tuned_team(textmap, monkeypatch, says=[5, 3])
+    made = tuned_session(textmap, monkeypatch, says=[5, 3])
     made.heldout = []
     row = made.finetune([("p", "r")])
     assert (row["rate_before"], row["rate_after"], row["accepted"], made.client.model) == (None, None, True, 1)
@@ -175,7 +174,7 @@ def test_in_the_shifted_world_limits_are_others_and_a_line_stays_out(params):
     )
     plain = World(small.environment("case14"), small.scenarios, small.base.operator)
     loading = SimpleNamespace(state=SimpleNamespace(rho=np.arange(plain.catalogue.n_line)))
-    shifted = adaptation.shifted_world(small, "case14", [loading], seed=3)
+    shifted = lora_under_shift.shifted_world(small, "case14", [loading], seed=3)
     factors = WhatIf(shifted).limit / WhatIf(plain).limit
     assert (factors >= 0.85 - 1e-6).all() and (factors <= 1.1 + 1e-6).all() and np.ptp(factors) > 0.1
     step = shifted.reset("train", 0)
@@ -185,141 +184,3 @@ def test_in_the_shifted_world_limits_are_others_and_a_line_stays_out(params):
         assert not step.state.line_status[shifted.line] and step.state.rho[shifted.line] == 0
         step = shifted.step(0)
     assert shifted.t > 0 and not shifted.state.line_status[shifted.line]  # nobody has put it back
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
-def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
-    days = {"a": SimpleNamespace(train=[0], test=[1]), "b": SimpleNamespace(train=[0], test=[0])}
-    params = SimpleNamespace(
-        scale="quick",
-        environment=lambda env: SimpleNamespace(days=days[env]),
-        grid=SimpleNamespace(
-            environments=["a", "b"],
-            variants=["ace"],
-            baselines=[],
-            lm_baselines=[],
-            other_model=[],
-            ablations=SimpleNamespace(variants=[]),
-        ),
-        lora={"fast": {"lr": 0.01}},
-    )
-    tried = pd.DataFrame(columns=[*language.COLUMNS, "setting"])
-    for setting, value in (("as_run", 0.1), ("fast", 0.2)):
-        tried.loc[len(tried)] = ["a", "model_after_lora", "lora_gain", value, 0.0, 0.3, 9, setting]
-    (tmp_path / "lora").mkdir()
-    for env in "ab":
-        tried.assign(grid=env).to_csv(tmp_path / "lora" / f"{env}.csv", index=False)
-        folder = tmp_path / "language_model" / env
-        folder.mkdir(parents=True)
-        pd.DataFrame([[env, "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS).to_csv(
-            folder / "rates.csv", index=False
-        )
-        (tmp_path / "proposers").mkdir(exist_ok=True)
-        shutil.copy(folder / "rates.csv", tmp_path / "proposers" / f"{env}_rates.csv")
-    language.write_language_model(params, tmp_path)
-    assert (tmp_path / "tables" / "language_model.csv").read_text().splitlines() == [
-        "grid,proposer,metric,value,ci_low,ci_high,n_states", "a,model,one_proposal,0.5,0.4,0.6,30",
-        "b,model,one_proposal,0.5,0.4,0.6,30", "a,model_after_lora,lora_gain_as_run,0.1,0,0.3,9",
-        "a,model_after_lora,lora_gain_fast,0.2,0,0.3,9", "b,model_after_lora,lora_gain_as_run,0.1,0,0.3,9",
-        "b,model_after_lora,lora_gain_fast,0.2,0,0.3,9",
-    ]  # fmt: skip
-    assert (
-        "| b, same day | model | one_proposal | 0.500 [0.400, 0.600] | 30 |"
-        in (tmp_path / "tables/language_model.md").read_text()
-    )
-    assert "| a | model |" in (tmp_path / "tables/language_model.md").read_text()
-    again = pd.DataFrame([["b", "model", "one_proposal", 0.7, 0.6, 0.8, 300]], columns=language.COLUMNS)
-    again.to_csv(tmp_path / "proposers" / "b_rates.csv", index=False)
-    written = language.write_language_model(params, tmp_path)
-    assert written[["grid", "value", "n_states"]].to_numpy().tolist()[:2] == [["a", 0.5, 30], ["b", 0.7, 300]], "measured again"
-    again.loc[1] = ["b", "classifier", "one_proposal", 0.9, 0.8, 1.0, 300]
-    again.to_csv(tmp_path / "proposers" / "b_rates.csv", index=False)
-    written = language.write_language_model(params, tmp_path)
-    assert written[["grid", "proposer", "value"]].to_numpy().tolist()[:3] == [
-        ["a", "model", 0.5], ["b", "model", 0.7], ["b", "classifier", 0.9]
-    ], "what only the stage proposers has measured"  # fmt: skip
-    tried.iloc[:1].to_csv(tmp_path / "lora" / "b.csv", index=False)
-    with pytest.raises(ReportError, match="dvc repro lora@b"):
-        language.write_language_model(params, tmp_path)
-    (tmp_path / "proposers" / "b_rates.csv").unlink()
-    with pytest.raises(ReportError, match="proposers@b"):
-        language.write_language_model(params, tmp_path)
-    (tmp_path / "language_model" / "b" / "rates.csv").unlink()
-    with pytest.raises(ReportError, match="language_model@b"):
-        language.write_language_model(params, tmp_path)
-
-
-def made_up_rates(**ends):
-    """Two grids; rates of 0.5 +- 0.1 unless given as proposer__metric=(low, high)."""
-    names = ["model__one_proposal", "random__one_proposal", "frequency__one_proposal", "model__critic_sign"]
-    names += ["majority__critic_sign", "model__critic_sign_state_index", "majority__critic_sign_state_index"]
-    names += ["model_before_lora__one_proposal", "model_after_lora__lora_gain", "model__alone_minus_do_nothing"]
-    given = {name: ends.get(name, (0.4, 0.6)) for name in names}
-    rows = [["a", *name.split("__"), sum(each) / 2, *each, 30] for name, each in given.items()]
-    return pd.DataFrame([*rows, ["b", "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS)
-
-
-def test_what_the_model_is_good_for_follows_from_the_intervals():
-    days = SimpleNamespace(train=[0], test=[1])
-    params = SimpleNamespace(environment=lambda env: SimpleNamespace(days=days))
-    table = made_up_rates(
-        random__one_proposal=(0.1, 0.3), frequency__one_proposal=(0.55, 0.7), majority__critic_sign=(0.7, 0.9)
-    )
-    first, second = language.answers(params, table).splitlines()
-    assert "above a random action (0.20), interval overlaps that of the lookup table (0.62)" in first
-    assert "sign of g_LLM 0.50 [0.40, 0.60]: below always the more frequent sign (0.80)" in first
-    assert "LoRA under a shift +0.500 [+0.400, +0.600], above 0" in first
-    assert second == "- **b**: one proposal 0.50 [0.40, 0.60]."  # nothing else was measured there
-    gains = made_up_rates(model_after_lora__lora_gain=(-0.1, 0.1))
-    assert "LoRA under a shift +0.000 [-0.100, +0.100], not told apart from 0" in language.answers(params, gains)
-    assert "other settings" not in first
-    others = [["a", "model_after_lora", f"lora_gain_{name}", low + 0.1, low, low + 0.2, 30]
-              for name, low in (("as_run", 0.5), ("fast", 0.01), ("slow", -0.1))]  # fmt: skip
-    more = pd.concat([table, pd.DataFrame(others, columns=language.COLUMNS)])
-    first = language.answers(params, more).splitlines()[0]
-    assert first.endswith("; LoRA with 2 other settings: above 0 with 1, below 0 with 0, means from +0.000 to +0.110.")
-    declared = SimpleNamespace(environments=["a"])
-    changed = SimpleNamespace(environment=params.environment, grid=declared, lora={"fast": {"lr": 0.01}, "slow": {"lr": 1e-5}})
-    assert language.settings_tried(changed, more).splitlines()[2:] == [
-        "| as in a run | +0.600 [+0.500, +0.700] |",
-        "| lr 0.01 | +0.110 [+0.010, +0.210] |",
-        "| lr 1e-05 | +0.000 [-0.100, +0.100] |",
-    ]
-    beside = pd.concat(
-        [table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)]
-    )
-    assert "below a classifier on the same corpus (0.70)" in language.answers(params, beside).splitlines()[0]
-    assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(params, beside, "one_proposal")
-    paired = [["a", "model", "one_proposal_minus_classifier", -0.2, -0.3, -0.1, 30]]
-    beside = pd.concat([beside, pd.DataFrame(paired, columns=language.COLUMNS)])
-    said = "against a classifier on the same corpus (0.70) state by state -0.200 [-0.300, -0.100], below 0"
-    assert said in language.answers(params, beside).splitlines()[0], "the paired difference decides where there is one"
-    elsewhere = [["a", f"{name}_elsewhere", "five_rounds", mean, mean - 0.05, mean + 0.05, 30]
-                 for name, mean in (("model", 0.9), ("frequency", 0.7), ("classifier", 0.95))]  # fmt: skip
-    beside = pd.concat([table, pd.DataFrame(elsewhere, columns=language.COLUMNS)])
-    said = (
-        "five rounds, each elsewhere 0.90 [0.85, 0.95]: above the lookup table by the rule on substations (0.70), "
-        "interval overlaps that of the classifier by it"
-    )
-    assert said in language.answers(params, beside).splitlines()[0]
-    assert "| a | Lookup table, each round elsewhere | 0.700 [" in language.proposals(params, beside, "five_rounds")
-    first = beside.replace({"metric": {"five_rounds": "one_proposal"}})
-    assert "elsewhere" not in language.proposals(params, first[first["proposer"] != "model_elsewhere"], "one_proposal")
-    shown = language.proposals(params, table, "one_proposal")
-    assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
-    assert language.signs(params, table).splitlines()[2:] == [
-        "| a | state | bare index | 0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | 30 |"
-    ], "critic_sign by itself is not shown"
-    shifted = language.shift(params, table)
-    assert "before the LoRA rounds | 0.500 [0.400, 0.600] | 30 states |" in shifted
-    assert "+0.5 [+0.4, +0.6] | 30 episodes |" in shifted and "| b |" not in shifted
-
-
-def test_committed_rates_can_be_put_together(params):
-    table = language.rates(params, ROOT / "results")
-    assert set(table["grid"]) == set(params.grid.environments)
-    for _, found in table.groupby("grid"):
-        assert {"model", "random", "frequency", "classifier"} <= set(found["proposer"])
-        assert {f"{name}_elsewhere" for name in ("model", "frequency", "classifier")} <= set(found["proposer"])

@@ -1,16 +1,20 @@
 """The diagnosis: its measures by hand, its parts against brute force, all of it on 14 substations, and its figure."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from made_up_runs import write_seed
 
-from ace import config, diagnosis, judged
+from ace import config
 from ace.config import ConfigError
 from ace.grid.environment import World
-from ace.report import diagnosis as drawn
 from ace.rl.sac import SAC
+from ace.studies.diagnosis import labelled_states
+from ace.studies.diagnosis import measure as diagnosis
+from ace.studies.diagnosis import show as drawn
 
 SIZES = {"labels": [6, 12], "steps": 10, "decisions": 60, "states": 10, "seeds": 2, "output": "out"}
 ACTIONS = [0, 3, 8, 20, 57, 90, 120, 150]
@@ -33,18 +37,20 @@ def project(tmp_path_factory, params):
     place = folder / "results/language_model/case14"
     place.mkdir(parents=True)
     budget = {"simulator_calls": 1, "dc_calls": 1, "env_steps": 1}
-    (place / "card.json").write_text(json.dumps({"actions": ACTIONS, "ranking": ACTIONS[::-1], "budget": budget}))
+    (place / "model_manifest.json").write_text(json.dumps({"actions": ACTIONS, "ranking": ACTIONS[::-1], "budget": budget}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("ACE_JOBS", "1")
-        bench = judged.Bench("case14")
+        bench = labelled_states.DiagnosisSetup("case14")
         for number, variant in enumerate(("sac", "ace")):
             run = folder / "results/runs/case14" / variant / "seed=0"
             run.mkdir(parents=True)
             learner = SAC(bench.catalogue, bench.world.features.n, params.base.sac, seed=number)
             learner.deployed.save(run / "policy.safetensors")
-            curve = {"decisions": [25, 45, 81], "entropy": [2.0, 1.0, number], "acted": [0.5, 0.7, 1.0]}
-            pd.DataFrame(curve).to_csv(run / "training.csv", index=False)
+            curve = {"seed": 0, "decisions": [25, 45, 81], "entropy": [2.0, 1.0, number], "acted": [0.5, 0.7, 1.0]}
+            pd.DataFrame(curve).to_csv(run.parent / "training.csv", index=False)
+            pd.DataFrame({"seed": [0], "episode": [0]}).to_csv(run.parent / "episodes.csv", index=False)
+            (run.parent / "manifest.json").write_text(json.dumps({"seeds": {"0": {}}}))
         yield folder, bench
 
 
@@ -56,7 +62,7 @@ def whole(project):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(World, "reset", lambda world, split, index: (splits.add(split), reset(world, split, index))[1])
         table = diagnosis.diagnose("case14", **SIZES)
-    return table, (folder / "out/diagnosis/case14.csv").read_bytes(), splits
+    return table, (folder / "out/studies/diagnosis/case14.csv").read_bytes(), splits
 
 
 def value(table, series, x):
@@ -69,11 +75,11 @@ def value(table, series, x):
 
 
 def test_rank_correlation():
-    assert diagnosis.spearman([1, 2, 3, 4], [1, 10, 11, 500]) == pytest.approx(1)
-    assert diagnosis.spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    assert diagnosis.spearman([1, 2, 3], [2, 1, 3]) == pytest.approx(0.5)
-    assert diagnosis.spearman([1, 1, 2], [1, 2, 3]) == pytest.approx(np.sqrt(3) / 2), "ties share their mean rank"
-    assert diagnosis.spearman([1, 1, 1], [1, 2, 3]) == 0.0
+    assert diagnosis.rank_correlation([1, 2, 3, 4], [1, 10, 11, 500]) == pytest.approx(1)
+    assert diagnosis.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert diagnosis.rank_correlation([1, 2, 3], [2, 1, 3]) == pytest.approx(0.5)
+    assert diagnosis.rank_correlation([1, 1, 2], [1, 2, 3]) == pytest.approx(np.sqrt(3) / 2), "ties share their mean rank"
+    assert diagnosis.rank_correlation([1, 1, 1], [1, 2, 3]) == 0.0
 
 
 def test_bias_is_what_the_reward_does_not_explain():
@@ -95,7 +101,7 @@ def test_curves_are_read_at_common_decisions():
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def test_judged_states_hold_what_the_simulator_says(project):
+def test_labelled_states_hold_what_the_simulator_says(project):
     _, bench = project
     states = bench.met("validation", 6)
     assert len(states) == 6
@@ -104,36 +110,36 @@ def test_judged_states_hold_what_the_simulator_says(project):
         assert all(bench.catalogue.is_legal(j.legal, int(a)) for a in j.ids)
         outcomes = [bench.whatif.simulate(j.state, int(a)) for a in j.ids]
         np.testing.assert_array_equal(j.rewards, [o.reward for o in outcomes])
-        assert (j.rho <= judged.LOST).all() and np.isfinite(j.rho).all()
+        assert (j.rho <= labelled_states.LOST).all() and np.isfinite(j.rho).all()
         kept = [o.next_state.line_status.sum() == j.state.line_status.sum() and not o.done for o in outcomes]
-        alike = [min(o.next_state.rho_max, judged.LOST) for o in outcomes]
+        alike = [min(o.next_state.rho_max, labelled_states.LOST) for o in outcomes]
         np.testing.assert_allclose(j.rho[kept], np.array(alike)[kept], atol=2e-3)
-        assert judged.SetArgmin(bench).act(j.state, j.x, j.legal) == j.ids[j.rho.argmin()]
+        assert labelled_states.SetArgmin(bench).act(j.state, j.x, j.legal) == j.ids[j.rho.argmin()]
 
 
 def test_a_power_flow_without_a_solution_counts_as_lost(project, monkeypatch):
     _, bench = project
     monkeypatch.setattr(bench.whatif, "ac", lambda state, ids: np.array([np.nan, 0.9, 7.0, np.inf], np.float32))
-    np.testing.assert_allclose(bench.rho(None, range(4)), [judged.LOST, 0.9, judged.LOST, judged.LOST])
+    np.testing.assert_allclose(bench.rho(None, range(4)), [labelled_states.LOST, 0.9, labelled_states.LOST, labelled_states.LOST])
 
 
 def test_states_of_an_episode_are_few_and_seen_by_the_visitor(project):
     _, bench = project
     asked = []
     states = bench.visited(lambda x, legal: asked.append(x) or 0, seed=0)
-    assert 0 < len(states) <= judged.AN_EPISODE * len(bench.world.sets["validation"])
+    assert 0 < len(states) <= labelled_states.AN_EPISODE * len(bench.world.sets["validation"])
     assert {bench.world.features(s).tobytes() for s in states} <= {x.tobytes() for x in asked}
 
 
 def test_imitation_learns_its_labels(project):
     """The network, taught a few labels for long enough, gives them back; untaught it does not."""
     _, bench = project
-    lessons = bench.met("train", 8)
-    goal = [int(j.ids[j.rho.argmin()]) for j in lessons]
+    labelled = bench.met("train", 8)
+    goal = [int(j.ids[j.rho.argmin()]) for j in labelled]
     said = {
         steps: [
-            diagnosis.imitate(bench, lessons, 0, steps, rated=False).act(j.x, j.legal, None) == a
-            for j, a in zip(lessons, goal, strict=True)
+            diagnosis.imitate(bench, labelled, 0, steps, rated=False).act(j.x, j.legal, None) == a
+            for j, a in zip(labelled, goal, strict=True)
         ]
         for steps in (0, 100)
     }
@@ -217,21 +223,36 @@ def test_without_rows_of_d_llm_in_its_batches_ace_is_sac(whole):
 def test_the_same_bytes_each_time(project, whole):
     folder, _ = project
     diagnosis.diagnose("case14", **SIZES)
-    assert (folder / "out/diagnosis/case14.csv").read_bytes() == whole[1]
+    assert (folder / "out/studies/diagnosis/case14.csv").read_bytes() == whole[1]
 
 
 def test_what_is_missing_is_named_before_anything_is_measured(project, monkeypatch):
     folder, _ = project
-    monkeypatch.setattr(judged.Bench, "met", None)
+    monkeypatch.setattr(labelled_states.DiagnosisSetup, "met", None)
     policy = folder / "results/runs/case14/ace/seed=0/policy.safetensors"
     kept = policy.read_bytes()
     policy.unlink()
-    with pytest.raises(FileNotFoundError, match="no trained policy"):
+    with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/ace/seed=0/policy\.safetensors"):
         diagnosis.diagnose("case14", **SIZES)
     policy.write_bytes(kept)
-    with pytest.raises(ConfigError, match="no card of a language model"):
+    with pytest.raises(ConfigError, match=r"no model_manifest\.json at results/language_model/wcci2020"):
         diagnosis.diagnose("wcci2020", **SIZES)
     assert config.load().scale == "quick"
+
+
+def test_an_ablation_is_read_with_its_own_seeds(params, tmp_path, monkeypatch):
+    ablations = params.grid.ablations.model_copy(update={"seeds": [3, 7]})
+    params = params.model_copy(update={"grid": params.grid.model_copy(update={"ablations": ablations})})
+    variant, settings = ablations.variants[0], params.settings("ace")
+    for seed in ablations.seeds:
+        curve = pd.DataFrame({"decisions": [0, 9999], "entropy": [0.0, 0.0], "acted": [seed / 10] * 2})
+        write_seed(tmp_path / "results", {"env": "a", "variant": variant, "seed": seed}, pd.DataFrame({"episode": [0]}), curve)
+    monkeypatch.setattr(diagnosis, "share_at_hub", lambda policy, heldout: 25.0)
+    bench = SimpleNamespace(params=params, root=tmp_path, environment="a", settings=settings)
+    rows = diagnosis.exploration(bench, {variant: [None, None]}, [], [])
+    nothing = [row for row in rows if row[1] == f"do nothing: {variant}"]
+    assert nothing[0][3] == pytest.approx(50) and nothing[0][-1] == 2
+    assert rows[-1][1:4] == [f"at the hub: {variant}", "trained", 25.0]
 
 
 # --- the figure and the words -----------------------------------------------------------------------------------------
@@ -241,40 +262,41 @@ def test_figure_and_its_data(whole, tmp_path):
     table, text, _ = whole
     for folder in (tmp_path / "a", tmp_path / "b"):
         drawn.write_figure(table, folder, "case14")
-    for kind in ("png", "svg", "pdf", "csv"):
-        first, second = (tmp_path / name / "figures" / f"diagnosis_case14.{kind}" for name in "ab")
+    kinds = ("png", "svg", "pdf", "md")
+    for kind in (*kinds, "csv", *(f"_2.{kind}" for kind in kinds)):
+        first, second = (tmp_path / name / f"diagnosis_case14{kind if '.' in kind else f'.{kind}'}" for name in "ab")
         assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 1000
-    assert (tmp_path / "a/figures/diagnosis_case14.csv").read_bytes() == text
+    assert (tmp_path / "a/diagnosis_case14.csv").read_bytes() == text
 
 
 def of_question(question, *rows):
     return pd.DataFrame([[question, *row, 5] for row in rows], columns=diagnosis.COLUMNS)
 
 
-def test_who_has_less_regret_is_told_where_both_were_and_only_where_intervals_lie_apart():
-    def told(ace, sac):
+def test_who_has_less_regret_is_said_where_both_were_and_the_intervals_do_not_overlap():
+    def said(ace, sac):
         rows = of_question("distribution", ("regret: sac", "ace", *sac), ("regret: ace", "ace", *ace))
-        return drawn._tell_distribution(rows)
+        return drawn._describe_distribution(rows)
 
-    assert "ACE's is lower than SAC's" in told((0.1, 0.0, 0.2), (0.4, 0.3, 0.5))
-    assert "SAC's is lower than ACE's" in told((0.4, 0.3, 0.5), (0.1, 0.0, 0.2))
-    assert "intervals overlap" in told((0.3, 0.1, 0.4), (0.4, 0.3, 0.5))
-    alone = drawn._tell_distribution(of_question("distribution", ("regret: sac", "sac", 0.1, 0.0, 0.2)))
-    assert "lower" not in alone and "overlap" not in alone and "where SAC goes, SAC 0.10" in alone
+    assert "ACE's is lower than SAC's" in said((0.1, 0.0, 0.2), (0.4, 0.3, 0.5))
+    assert "SAC's is lower than ACE's" in said((0.4, 0.3, 0.5), (0.1, 0.0, 0.2))
+    assert "intervals overlap" in said((0.3, 0.1, 0.4), (0.4, 0.3, 0.5))
+    alone = drawn._describe_distribution(of_question("distribution", ("regret: sac", "sac", 0.1, 0.0, 0.2)))
+    assert "lower" not in alone and "overlap" not in alone and "SAC 0.10" in alone
 
 
 def test_imitation_is_measured_by_the_gap_that_it_closes_and_every_number_that_does_is_named():
-    def told(first, second):
+    def said(first, second):
         rows = [(f"{name}: {kind}", "100", 50.0, 40.0, 60.0) for name in ("fit", "accuracy", "regret in rho", "survival")
                 for kind in ("best action",)]  # fmt: skip
         rows += [(f"{name}: rated set", "100", 50.0, 40.0, 60.0) for name in ("fit", "accuracy", "regret in rho")]
         rows += [("survival: rated set", "100", first, 0.0, 99.0), ("survival: rated set", "200", second, 0.0, 99.0)]
         rows += [("regret in rho: do nothing", "0", 0.1, 0.1, 0.1), ("survival: do nothing", "0", 40.0, 30.0, 50.0)]
         rows += [("survival: look-ahead", "0", 60.0, 50.0, 70.0), ("survival: look-ahead, all actions", "0", 70.0, 60.0, 80.0)]
-        return drawn._tell_representation(of_question("representation", *rows))
+        return drawn._describe_representation(of_question("representation", *rows))
 
-    assert told(58.5, 50.0).endswith("in the set with 100 labels of 100, 200.")
-    assert told(57.0, 55.0).endswith("in the set with no number of labels."), "95 % of look-ahead's, 85 % of the gap"
+    assert said(58.5, 50.0).endswith("in the set with 100 labels of 100, 200.")
+    assert said(57.0, 55.0).endswith("in the set with no number of labels."), "95 % of look-ahead's, 85 % of the gap"
 
 
 def test_a_sentence_for_each_question_with_its_numbers(whole):

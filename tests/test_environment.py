@@ -1,13 +1,14 @@
 """Scenarios, operator reflexes and decision steps, on the real grid."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ace import config
 from ace.grid.environment import GridState, Operator, World, step_reward
-from ace.grid.scenarios import SPLITS, ScenarioSet
+from ace.grid.scenarios import DAY, SPLITS, ScenarioSet, read_source
 
 PARAMS = config.load()
 
@@ -167,3 +168,29 @@ def test_unknown_environment_is_one_line():
     with pytest.raises(config.ConfigError, match="l2rpn_nowhere") as error:
         World(spec, PARAMS.scenarios, PARAMS.settings("reconnect").operator)
     assert "\n" not in str(error.value)
+
+
+def packaged(*lengths):
+    """What `read_source` reads of a Grid2Op environment: two loads, one generator, chronics of so many rows."""
+    chronics = [
+        SimpleNamespace(**{name: np.full((n, width), n, dtype=float) for name, width in
+                           (("load_p", 2), ("load_q", 2), ("prod_p", 1), ("prod_v", 1))})
+        for n in lengths
+    ]  # fmt: skip
+    handler = SimpleNamespace(subpaths=lengths, real_data=SimpleNamespace(data=None))
+    env = SimpleNamespace(name="l2rpn_small", chronics_handler=handler, reset=lambda: SimpleNamespace(gen_v=np.ones(1)),
+                          gen_pmax=np.ones(1), gen_renewable=np.zeros(1, bool), gen_redispatchable=np.ones(1, bool))  # fmt: skip
+    env.set_id = lambda number: setattr(handler.real_data, "data", chronics[number])
+    return env
+
+
+def test_a_chronic_without_a_whole_day_is_one_line():
+    """288 rows are one too few: the first row is that of the reset."""
+    with pytest.raises(config.ConfigError) as error:
+        read_source(packaged(DAY, 100))
+    for word in ("'l2rpn_small'", "288 rows", "at least 289"):
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+    source = read_source(packaged(100, DAY + 1, 2 * DAY + 5))
+    assert source.chronic.tolist() == [1, 2, 2] and source.load_p.shape == (3, DAY, 2)
+    assert [day.mean() for day in source.gen_p] == [DAY + 1, 2 * DAY + 5, 2 * DAY + 5]

@@ -1,5 +1,7 @@
 """Episodes are scored the same way for every method; a policy runs as a Grid2Op agent under Grid2Op's Runner."""
 
+import subprocess
+import sys
 import warnings
 
 import grid2op
@@ -12,13 +14,13 @@ from ace import baselines, evaluate
 from ace.grid.environment import GridState, World
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
-from ace.rl.policy import load_policy
+from ace.rl.policy import Policy, load_policy
 from ace.rl.sac import SAC
 
 
 @pytest.fixture(scope="module")
 def policy(small_world, params):
-    return evaluate.Policy(SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=0).deployed)
+    return Policy(SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=0).deployed)
 
 
 def test_survived_steps_and_rewards_add_up(small_world, params):
@@ -81,7 +83,7 @@ def test_without_reconnection_do_nothing_is_another_baseline(params):
 def test_policy_runs_under_grid2ops_own_runner(small_world, policy, params, tmp_path):
     """Saved, loaded and played by Grid2Op's Runner on its packaged chronics, it takes the actions that our loop takes."""
     policy.deployed.save(tmp_path / "policy.safetensors")
-    loaded = evaluate.Policy(load_policy(tmp_path / "policy.safetensors", small_world.catalogue))
+    loaded = Policy(load_policy(tmp_path / "policy.safetensors", small_world.catalogue))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         env = grid2op.make("l2rpn_case14_sandbox", test=True, backend=LightSimBackend())
@@ -92,8 +94,8 @@ def test_policy_runs_under_grid2ops_own_runner(small_world, policy, params, tmp_
     assert 0 < steps <= horizon == 150
 
 
-def test_a_runs_policy_plays_as_the_readme_shows(policy, params, tmp_path, monkeypatch):
-    """The README's lines, on the small grid: make the agent from a run's file, and step its environment."""
+def test_a_runs_policy_plays_in_one_call(policy, params, tmp_path, monkeypatch):
+    """On the small grid: make the agent from a run's file, and step its environment."""
     from conftest import ROOT
 
     from ace.deploy import grid_agent
@@ -103,10 +105,7 @@ def test_a_runs_policy_plays_as_the_readme_shows(policy, params, tmp_path, monke
     agent = grid_agent("case14", tmp_path / "policy.safetensors")
     observation, _, done, info = agent.env.step(agent.act(agent.env.reset(), 0.0))
     assert not done and not info["is_illegal"] and observation.rho.shape == (20,)
-    readme = (ROOT / "README.md").read_text()
-    for line in ("from ace.deploy import grid_agent", "agent.env.step(agent.act(agent.env.reset(), 0.0))"):
-        assert line in readme
-    ahead = grid_agent("case14", tmp_path / "policy.safetensors", most=4)
+    ahead = grid_agent("case14", tmp_path / "policy.safetensors", n_candidates=4)
     observation = ahead.env.reset()
     ahead.env.step(ahead.act(observation, 0.0))
     state = GridState.from_observation(observation)
@@ -118,3 +117,21 @@ def test_a_runs_policy_plays_as_the_readme_shows(policy, params, tmp_path, monke
         grid_agent("case14", "no/such/policy.safetensors")
     with pytest.raises(ValueError, match="another catalogue"):
         grid_agent("wcci2020", tmp_path / "policy.safetensors")
+
+
+def test_a_script_that_plays_a_policy_ends_without_a_word(policy, tmp_path):
+    """Grid2Op closes an environment's parts twice at exit, with a traceback, unless it is closed before."""
+    from conftest import ROOT
+
+    policy.deployed.save(tmp_path / "policy.safetensors")
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from ace.deploy import grid_agent\n"
+        f"agent = grid_agent('case14', {str(tmp_path / 'policy.safetensors')!r})\n"
+        "observation, reward, done, info = agent.env.step(agent.act(agent.env.reset(), 0.0))\n"
+        "print(done)\n"
+    )
+    for more in ("", "agent.env.close()\n"):
+        run = subprocess.run([sys.executable, "-W", "ignore", "-c", code + more], cwd=ROOT, capture_output=True, text=True)
+        assert (run.returncode, run.stdout) == (0, "False\n")
+        assert "Traceback" not in run.stderr and "closed" not in run.stderr, run.stderr

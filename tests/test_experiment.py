@@ -4,7 +4,6 @@ Same seed, same bytes; another seed, other bytes; killed and resumed, the same b
 mistake, one line.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -13,16 +12,16 @@ import sys
 import time
 import warnings
 
-import pandas as pd
 import pytest
 from conftest import ROOT, copy_tree, small_params
 
 from ace import config, experiment
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
-from ace.llm import corpus, training
 from ace.llm.clients import read_transcript
+from ace.llm.models import corpus, training
 from ace.llm.text import TextMap
+from ace.run_files import cell_folder, frame, read_cell, read_provenance
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "ACE_JOBS": "1", "PYTHONPATH": str(ROOT)}
 
@@ -78,8 +77,11 @@ def run(folder, variant, seeds=None, **more):
 
 
 def files(folder, variant, seed=0):
-    place = folder / "results" / "runs" / "case14" / variant / f"seed={seed}"
-    return {p.name: p.read_bytes() for p in sorted(place.iterdir())}
+    """What a cell holds of one seed."""
+    run = read_cell(cell_folder(folder / "results", "case14", variant))[seed]
+    found = {"episodes.csv": run.episodes, "training.csv": run.training, "manifest.json": run.manifest}
+    found |= {path.name: path.read_bytes() for path in sorted(run.folder.glob("*"))}
+    return {name: content for name, content in found.items() if content is not None}
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +100,11 @@ def reference(tmp_path_factory, language_model):
 def test_run_files_say_what_was_used(reference):
     written = files(reference, "ace")
     assert set(written) == {"episodes.csv", "training.csv", "manifest.json", "policy.safetensors", "transcript.jsonl.gz"}
-    manifest = json.loads(written["manifest.json"])
+    manifest = written["manifest.json"]
     place = reference / "results" / "runs" / "case14" / "ace" / "seed=0"
     records = read_transcript(place / "transcript.jsonl.gz")[1:]
+    assert sum(manifest["tokens"].values()) == sum(r["tokens"] for r in records) > 0
+    assert set(manifest["tokens"]) == {r["role"] for r in records}
     budget = manifest["budget"]
     assert budget["train"]["llm_calls"] == len(records) > 0
     assert {r["role"] for r in records} == {"actor", "critic", "heldout"}
@@ -113,16 +117,16 @@ def test_run_files_say_what_was_used(reference):
     assert (reference / f"checkpoints/results/case14/ace/seed=0/lora/round={len(rounds)}/adapter_model.safetensors").exists()
     assert budget["test"]["llm_calls"] == budget["test"]["simulator_calls"] == 0
     assert budget["corpus"]["simulator_calls"] > 0 and budget["corpus"]["env_steps"] > 0
-    episodes, curve = pd.read_csv(place / "episodes.csv"), pd.read_csv(place / "training.csv")
+    episodes, curve = frame(written["episodes.csv"]), frame(written["training.csv"])
     assert len(episodes) == 3 and episodes["survival"].between(0, 1).all()
     assert curve["decisions"].is_monotonic_increasing and curve["decisions"].iloc[-1] >= 160
     assert manifest["best_validation"]["survival"] == pytest.approx(curve["survival"].max(), abs=1e-5)
-    provenance = json.loads((reference / "results/provenance/case14/ace/seed=0.json").read_text())
-    assert provenance["wall_s"]["train"] > 0 and "commit" in provenance
+    provenance = read_provenance(reference / "results", "case14", "ace")
+    assert set(provenance) == {0, 1} and provenance[0]["wall_s"]["train"] > 0 and "commit" in provenance[0]
 
 
 def test_a_variant_with_a_model_of_its_own_reads_no_other(workspace, language_model, reference):
-    """Neither its card nor the held-out states of its LoRA rounds: there is no other here."""
+    """Neither its manifest nor the held-out states of its LoRA rounds: there is no other here."""
     own = "results/language_models/ace_lean/{env}"
     folder = workspace(lambda raw: raw["variants"].update(ace={"llm": {"path": own}}))
     copy_tree(language_model, folder / own.replace("{env}", "case14"))
@@ -151,7 +155,7 @@ def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equippe
         undisturbed = equipped(with_controls, "undisturbed")
         done = run(undisturbed, variant, [0])
         assert done.returncode == 0, done.stderr
-        manifest = json.loads(files(undisturbed, variant)["manifest.json"])
+        manifest = files(undisturbed, variant)["manifest.json"]
         assert all(sum(counts.values()) > 0 for counts in manifest["roles"].values() if counts) and manifest["roles"]
     folder = equipped(with_controls)
     code = (
@@ -187,15 +191,44 @@ def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):
     assert params.settings("sac") != other.settings("sac")
 
 
+def test_a_checkpoint_is_of_the_code_that_ran_not_of_the_code_on_disk_when_it_was_saved(workspace, tmp_path):
+    """The source is edited during the run: whoever continues with the edited code has to begin again."""
+    folder = workspace()
+    copy_tree(ROOT / "ace", tmp_path / "code" / "ace")
+    started = (
+        "from pathlib import Path\nfrom ace import config, experiment\n"
+        "params, root = config.load(), Path('.').resolve()\n"
+        "scratch = experiment.scratch_folder(root, 'results', 'case14', 'sac') / 'seed=0'\n"
+        "scratch.mkdir(parents=True, exist_ok=True)\n"
+        "run = experiment.Run(params, params.settings('sac'), 'case14', 0, root, scratch)\n"
+    )
+    edited = f"with open({str(tmp_path / 'code' / 'ace' / 'coevolve.py')!r}, 'a') as file: file.write('EDITED = True\\n')\n"
+    for code, said in ((started + edited + "run._save()", False), (started + "run._load()", True)):
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path / "code")}
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert ("starting anew" in done.stdout) == said
+
+
+def test_what_a_checkpoint_does_not_depend_on_is_what_no_run_loads():
+    """And every other room is one that a run loads: an edit there must mark a checkpoint as stale."""
+    code = "import sys, ace.experiment; print(*{name.split('.')[1] for name in sys.modules if name.startswith('ace.')})"
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True)
+    loaded = set(done.stdout.split()) - {"experiment"}
+    assert "coevolve" in loaded and not loaded & experiment.NO_PART_OF_A_RUN, done.stderr
+    rooms = {path.parent.name for path in (ROOT / "ace").glob("*/__init__.py")}
+    assert rooms - loaded == experiment.NO_PART_OF_A_RUN
+
+
 def test_baselines_run_once_and_are_charged_for_their_simulations(workspace):
     folder = workspace()
     for variant in ("reconnect", "greedy"):
         done = run(folder, variant)
         assert done.returncode == 0, done.stderr
         assert set(files(folder, variant)) == {"episodes.csv", "manifest.json"}
-    budgets = [json.loads(files(folder, v)["manifest.json"])["budget"]["test"] for v in ("reconnect", "greedy")]
+    budgets = [files(folder, v)["manifest.json"]["budget"]["test"] for v in ("reconnect", "greedy")]
     assert budgets[0]["simulator_calls"] == 0 < budgets[1]["simulator_calls"]
-    hashes = {json.loads(files(folder, v)["manifest.json"])["test_hash"] for v in ("reconnect", "greedy")}
+    hashes = {files(folder, v)["manifest.json"]["test_hash"] for v in ("reconnect", "greedy")}
     assert len(hashes) == 1
 
 

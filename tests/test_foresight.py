@@ -6,14 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ace import config, evaluate, foresight, replay
-from ace.foresight import Foresight
+from ace import config, evaluate, trained_policies
 from ace.grid.dcflow import DcFlow
 from ace.grid.environment import World
 from ace.grid.powerflow import PowerFlow
 from ace.grid.whatif import WhatIf
+from ace.rl import foresight as agent_foresight
 from ace.rl.distribution import most_probable
+from ace.rl.policy import Policy
 from ace.rl.sac import SAC
+from ace.studies.foresight import measure as foresight
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def deployed(small_world, params):
 
 
 def test_the_lowest_expected_loading_of_the_most_probable_is_played(small_world, states, deployed):
-    agent, other = foresight.with_foresight(deployed, small_world, 6), 0
+    agent, other = agent_foresight.with_foresight(deployed, small_world, 6), 0
     for state in states:
         x, legal = small_world.observe(state)
         candidates = most_probable(deployed.space, deployed.logits(x), legal, 6)
@@ -122,21 +124,21 @@ def test_the_lowest_expected_loading_of_the_most_probable_is_played(small_world,
 @pytest.mark.parametrize("level", [np.inf, 1.2], ids=["all fall apart", "all are as good"])
 def test_where_nothing_is_better_the_preferred_action_is_played(level):
     flow = SimpleNamespace(calls=0, rho_max=lambda state, ids: np.full(len(ids), level))
-    assert Foresight(lambda x, legal: np.array([7, 3, 9]), flow).act(None, None, None) == 7
+    assert agent_foresight.Foresight(lambda x, legal: np.array([7, 3, 9]), flow).act(None, None, None) == 7
 
 
 def test_compared_with_nothing_the_policy_acts_alone(small_world, states, deployed):
     x, legal = small_world.observe(states[0])
-    alone = foresight.with_foresight(deployed, small_world, 1)
-    assert isinstance(alone, evaluate.Policy) and alone.act(states[0], x, legal) == deployed.act(x, legal, None)
+    alone = agent_foresight.with_foresight(deployed, small_world, 1)
+    assert isinstance(alone, Policy) and alone.act(states[0], x, legal) == deployed.act(x, legal, None)
     for wrong in (0, -1, 2.5, "20"):
-        with pytest.raises(ValueError, match=rf"^most = {wrong!r}: a whole number of actions, 1 or more$"):
-            foresight.with_foresight(deployed, small_world, wrong)
+        with pytest.raises(ValueError, match=rf"^n_candidates = {wrong!r}: a whole number of actions, 1 or more$"):
+            agent_foresight.with_foresight(deployed, small_world, wrong)
 
 
 def test_within_the_set_its_legal_actions_and_doing_nothing_are_compared(small_world, states):
     actions, flow = [5, 0, 40, 90, 130], DcFlow(small_world)
-    agent = foresight.within_set(small_world, actions)
+    agent = agent_foresight.within_set(small_world, actions)
     for state in states:
         x, legal = small_world.observe(state)
         ids = [0, *(a for a in actions[:1] + actions[2:] if small_world.catalogue.is_legal(legal, a))]
@@ -146,7 +148,7 @@ def test_within_the_set_its_legal_actions_and_doing_nothing_are_compared(small_w
 
 def test_it_is_a_grid2op_agent(small_world, deployed):
     small_world.reset("validation", 0)
-    ahead = foresight.with_foresight(deployed, small_world, 5)
+    ahead = agent_foresight.with_foresight(deployed, small_world, 5)
     agent = evaluate.GridAgent(small_world.env.action_space, small_world, ahead)
     info = small_world.env.step(agent.act(small_world.env.get_obs(), 0.0))[3]
     assert not info["is_illegal"] and not info["is_ambiguous"]
@@ -157,7 +159,8 @@ def test_it_is_a_grid2op_agent(small_world, deployed):
 
 def rows(variant, split, survivals):
     """survivals: number of actions -> survival of each scenario."""
-    return [{"variant": variant, "split": split, "most": most, "survival": s} for most, all_ in survivals.items() for s in all_]
+    common = {"variant": variant, "split": split}
+    return [{**common, "n_candidates": n, "survival": s} for n, of_scenarios in survivals.items() for s in of_scenarios]
 
 
 def test_the_choice_is_the_best_on_validation_and_of_equals_the_fewest():
@@ -186,14 +189,14 @@ def project(workspace, small_world, params, monkeypatch):
         run.mkdir(parents=True)
         policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=len(variant)).deployed
         policy.save(run / "policy.safetensors")
-    card = folder / "results/language_model/case14/card.json"
-    card.parent.mkdir(parents=True)
-    card.write_text('{"actions": [5, 40, 90]}')
+    manifest = folder / "results/language_model/case14/model_manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text('{"actions": [5, 40, 90]}')
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")
-    replay.world_of.cache_clear()
+    trained_policies.world_of.cache_clear()
     yield folder
-    replay.world_of.cache_clear()
+    trained_policies.world_of.cache_clear()
 
 
 def test_rows_of_all_runs(project, monkeypatch, capsys):
@@ -205,19 +208,18 @@ def test_rows_of_all_runs(project, monkeypatch, capsys):
     assert {index for split, index in seen if split == "validation"} == {2, 3}
     tests = [split == "test" for split, _ in seen]
     assert tests == sorted(tests) and sum(tests) == 3 * 3 and len(tests) == 2 * 3 * 2 + 3 * 3
-    written = project / "results/foresight/case14.csv"
+    written = project / "results/studies/foresight/case14.csv"
     first, back = written.read_bytes(), pd.read_csv(written)
     assert list(back.columns) == foresight.COLUMNS and len(back) == len(table) == len(tests)
     assert (back[["llm_calls", "simulator_calls"]] == 0).all(axis=None)
-    alone = back["most"] == foresight.ALONE
+    alone = back["n_candidates"] == foresight.ALONE
     assert (back.loc[alone, "dc_calls"] == 0).all()
     played = back[~alone]
     assert (played["dc_calls"] > 2 * played["decisions"]).all() and (played["dc_calls"] <= 13 * played["decisions"]).all()
-    assert back.loc[back["variant"] == foresight.WITHIN_SET, "most"].tolist() == [3] * 3
-    chosen = back[(back["split"] == "test") & (back["variant"] != foresight.WITHIN_SET)].groupby("variant")["most"].unique()
-    assert {variant: most.tolist() for variant, most in chosen.items()} == {
-        variant: [most] for variant, most in foresight.choose(back).items()
-    }
+    assert back.loc[back["variant"] == foresight.WITHIN_SET, "n_candidates"].tolist() == [3] * 3
+    tested = back[(back["split"] == "test") & (back["variant"] != foresight.WITHIN_SET)]
+    chosen = tested.groupby("variant")["n_candidates"].unique()
+    assert {variant: n.tolist() for variant, n in chosen.items()} == {v: [n] for v, n in foresight.choose(back).items()}
     foresight.play_foresight("case14", [4, 12], 2)
     assert written.read_bytes() == first
 
@@ -230,6 +232,6 @@ def test_a_missing_policy_is_named_before_anything_is_played(project, monkeypatc
 
 
 def test_one_action_is_nothing_to_compare(workspace):
-    folder = workspace(lambda raw: raw.update(foresight={"most": [5, 1], "episodes": 2}))
-    with pytest.raises(config.ConfigError, match=r"foresight.most.1 = 1"):
+    folder = workspace(lambda raw: raw.update(foresight={"n_candidates": [5, 1], "episodes": 2}))
+    with pytest.raises(config.ConfigError, match=r"foresight.n_candidates.1 = 1"):
         config.load(folder / "params.yaml")

@@ -14,9 +14,10 @@ from test_text import grid, state_of
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LogitsProcessor, PreTrainedTokenizerFast
 
-from ace.llm import clients, embedded
-from ace.llm.legal import Guide, LegalDecoding, Spelling, Verdict
-from ace.llm.roles import BadCase, PolicyActor
+from ace.llm import clients
+from ace.llm.constrained_decoding import Guide, LegalDecoding, Spelling, Verdict
+from ace.llm.models import embedded
+from ace.llm.policy_actor import BadCase, PolicyActor
 from ace.llm.text import MULTIPLES, Parsed, TextMap, adjustment
 
 

@@ -22,15 +22,18 @@ from test_text import state_of
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from ace import config, lora
+from ace import config
+from ace.episodes import do_nothing
 from ace.grid import fastworld
 from ace.grid.actions import Catalogue
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
-from ace.llm import adaptation, clients, corpus, embedded, rates, samples, training
-from ace.llm.legal import Guide
-from ace.llm.roles import BadCase, PolicyActor
+from ace.llm import clients, finetune
+from ace.llm.constrained_decoding import Guide
+from ace.llm.models import corpus, embedded, lora_under_shift, rates, samples, training
+from ace.llm.policy_actor import BadCase, PolicyActor, gain
 from ace.llm.text import Parsed, TextMap, template
+from ace.studies.lora import measure as lora
 
 SECRET = "not-a-key-" + "0123456789"
 
@@ -168,15 +171,15 @@ def test_lora_round_gives_a_new_model_and_leaves_the_old_one(trained, pairs):
     before = copy.deepcopy(model.state_dict())
     other = [(prompt, pairs[(i + 1) % 8][1]) for i, (prompt, _) in enumerate(pairs)]
     settings = config.settings.Finetune(enabled=True, every=1, samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
-    tuned = embedded.lora_round(model, tokenizer, other, settings, seed=3)
-    again = embedded.lora_round(model, tokenizer, other, settings, seed=3)
+    tuned = finetune.lora_round(model, tokenizer, other, settings, seed=3)
+    again = finetune.lora_round(model, tokenizer, other, settings, seed=3)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert tuned.state_dict().keys() == before.keys()  # merged: no adapter is left
     assert all(torch.equal(v, again.state_dict()[k]) for k, v in tuned.state_dict().items())
     encoded = embedded.encode(tokenizer, other)
     assert embedded.mean_loss(tuned, encoded, 0) < 0.5 * embedded.mean_loss(model, encoded, 0)
     # A second round starts from the first one's result.
-    third = embedded.lora_round(tuned, tokenizer, other, settings, seed=4)
+    third = finetune.lora_round(tuned, tokenizer, other, settings, seed=4)
     assert not torch.equal(third.model.layers[0].mlp.up_proj.weight, tuned.model.layers[0].mlp.up_proj.weight)
 
 
@@ -226,7 +229,7 @@ def test_checkpoint_with_a_chat_template(tmp_path):
     assert len(ids) == start + 3  # two bytes and the end
     # LoRA finds the same modules in it.
     settings = config.settings.Finetune(enabled=True, every=1, samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
-    tuned = embedded.lora_round(client.model, client.tokenizer, [("line 3", "do")], settings, seed=0)
+    tuned = finetune.lora_round(client.model, client.tokenizer, [("line 3", "do")], settings, seed=0)
     assert not torch.equal(tuned.model.layers[0].mlp.up_proj.weight, client.model.model.layers[0].mlp.up_proj.weight)
     # A model that is named wins over the folder, and is never silently another one.
     named = clients.open_client(llm(client="checkpoint", path="none", model=tmp_path.name), "x", 0, tmp_path.parent)
@@ -486,7 +489,7 @@ class FakeWhatIf:
 
 
 REFINE = config.settings.Refine(
-    enabled=True, threshold=0.0, every=1, minibatch=1, most=1, rounds=5, margin=0.02, limit=1, bad_case=True,
+    enabled=True, threshold=0.0, every=1, minibatch=1, max_cases=1, rounds=5, margin=0.02, limit=1, bad_case=True,
     proposer="llm",
 )  # fmt: skip
 
@@ -515,6 +518,8 @@ def test_actor_improves_in_the_third_round(textmap):
     assert replies == [say(textmap, 6)]  # not asked for
     verdicts = [r["verdict"] for r in actor.recorder.records]
     assert verdicts[1] == "blackout, reward -1.000, original -0.300"
+    assert [round(gain(record), 3) for record in actor.recorder.records] == [-0.3, -0.7, 0.2]
+    assert [gain({"verdict": verdict}) for verdict in ("illegal", None)] == [0, 0], "nothing was simulated"
     assert actor.counts == {"proposals": 3, "validated": 3, "improved": 1}
 
 
@@ -697,18 +702,19 @@ def test_corpus_holds_states_of_danger_and_what_the_simulator_says_of_them(tiny,
 
 def test_player_plays_as_grid2op_does(world):
     """The same scenario, nothing done: the corpus's player and the world itself meet the same states of danger."""
-    decisions = corpus.Player(world).play(0, lambda state: 0, np.random.default_rng(0), most=8)
+    played = corpus.Player(world).play(0, do_nothing, np.random.default_rng(0), limit=8)
     step = world.reset("train", 0)
-    for state, _, rho_after, reward in decisions:
-        assert state.t == step.state.t
-        assert np.allclose(state.rho, step.state.rho, atol=1e-4)
-        assert np.array_equal(state.overflow, step.state.overflow)
+    assert len(played) > 1
+    for decision in played:
+        assert decision.state.t == step.state.t
+        assert np.allclose(decision.state.rho, step.state.rho, atol=1e-4)
+        assert np.array_equal(decision.state.overflow, step.state.overflow)
         step = world.step(0)
-        if rho_after is None:
+        if decision.rho_after is None:
             assert step.blackout and len(step.rewards) == 1
         else:
-            assert rho_after == pytest.approx(step.first.rho_max, abs=1e-4)
-        assert reward == pytest.approx(step.rewards[0], abs=1e-3)
+            assert decision.rho_after == pytest.approx(step.first.rho_max, abs=1e-4)
+        assert decision.reward == pytest.approx(step.rewards[0], abs=1e-3)
 
 
 def test_training_writes_the_same_files_twice(tmp_path, tiny, built, world):
@@ -718,11 +724,11 @@ def test_training_writes_the_same_files_twice(tmp_path, tiny, built, world):
         table, records = training.measure(tiny, "case14", built, world, whatif, textmap, tmp_path / name)
     names = {f.name for f in (tmp_path / "a").iterdir()}
     assert names == {
-        "model.safetensors", "config.json", "tokenizer.json", "training_curve.csv", "rates.csv", "card.json",
+        "model.safetensors", "config.json", "tokenizer.json", "training_curve.csv", "rates.csv", "model_manifest.json",
         "heldout.npz",
     }  # fmt: skip
     assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
-    card = json.loads((tmp_path / "a" / "card.json").read_text())
+    card = json.loads((tmp_path / "a" / "model_manifest.json").read_text())
     assert card["budget"] == built.budget
     assert (card["corpus"]["split"], card["measuring"]["split"]) == ("train", "validation")
     assert not any("second" in key or "wall" in key for key in json.dumps(card).split('"'))
@@ -760,13 +766,13 @@ def test_lora_rounds_are_tried_with_other_settings(tmp_path, tiny, built, world,
     training.train(params, built, textmap, folder)
     rates, _ = training.measure(params, "case14", built, world, WhatIf(world), textmap, folder)
     if opponent:  # the imitated one, which case14 has not: it draws from a generator that the world keeps
-        rescaled = adaptation.rescaled_world
-        monkeypatch.setattr(adaptation, "rescaled_world", lambda *given: attacked(rescaled(*given)))
+        rescaled = lora_under_shift.rescaled_world
+        monkeypatch.setattr(lora_under_shift, "rescaled_world", lambda *given: attacked(rescaled(*given)))
         monkeypatch.setattr(fastworld, "ATTACK_EVERY", 4)
     table = measured()
-    assert list(pd.read_csv(tmp_path / "out/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
+    assert list(pd.read_csv(tmp_path / "out/studies/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
     assert list(table["setting"]) == ["as_run", "more"]
-    spent = json.loads((folder / "card.json").read_text())["shift"]
+    spent = json.loads((folder / "model_manifest.json").read_text())["shift"]
     columns = ["value", "ci_low", "ci_high", "n_states"]
     own = rates[rates["metric"] == "lora_gain"][columns].to_numpy()
     if not opponent:

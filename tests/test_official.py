@@ -1,6 +1,7 @@
 """The official score: the same as Grid2Op's scorer gives on folders of chronics, its fixed points, and runs as rows."""
 
 import bz2
+import json
 import shutil
 import warnings
 
@@ -13,12 +14,14 @@ from grid2op.Agent import DoNothingAgent, RecoPowerlineAgent
 from grid2op.utils import ScoreL2RPN2020
 from lightsim2grid import LightSimBackend
 
-from ace import baselines, evaluate, official, replay
-from ace.checked import ConfigError
+from ace import baselines, config, evaluate, trained_policies
+from ace.config.errors import ConfigError
 from ace.grid.environment import GridState, Operator, World
 from ace.grid.whatif import WhatIf
-from ace.official import AgentAsOperator, Played, Score, ScoredWorld, fixed_point
 from ace.rl.sac import SAC
+from ace.run_files import cell_folder, frame, policy_digest, read_cell
+from ace.studies.official_score import measure as official
+from ace.studies.official_score.measure import AgentAsOperator, Played, Score, ScoredWorld, fixed_point
 
 FILES = {"load_p": "load_p", "load_q": "load_q", "prod_p": "gen_p", "prod_v": "gen_v"}
 FORECASTS = {"load_p": "next_load_p", "load_q": "next_load_q", "prod_p": "next_gen_p", "prod_v": "gen_v"}
@@ -226,14 +229,14 @@ def project(workspace, small_world, params, monkeypatch):
     policy.save(run / "policy.safetensors")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")
-    replay.world_of.cache_clear()
+    trained_policies.world_of.cache_clear()
     yield folder
-    replay.world_of.cache_clear()
+    trained_policies.world_of.cache_clear()
 
 
 def test_rows_of_all_runs(project, capsys):
     table = official.play_official("case14", episodes=5)
-    written = project / "results/official_score/case14.csv"
+    written = project / "results/studies/official_score/case14.csv"
     first = written.read_bytes()
     assert "100%" in capsys.readouterr().err
     back = pd.read_csv(written)
@@ -249,7 +252,7 @@ def test_rows_of_all_runs(project, capsys):
 
 
 def test_what_is_slow_is_left_out(params):
-    idle, learned = official.variants_of(params)
+    idle, learned = params.played("official_score", "wcci2020")
     assert idle == ["do_nothing", "reconnect", "greedy", "dc_argmin"] and learned == params.grid.variants
 
 
@@ -258,6 +261,25 @@ def test_a_missing_policy_is_named_before_anything_is_played(project, monkeypatc
     monkeypatch.setattr(official, "_play", None)
     with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/sac/seed=0/policy.safetensors"):
         official.play_official("case14")
+
+
+def test_a_policy_that_its_cell_does_not_keep_is_that_of_its_training(project):
+    kept = project / "results/runs/case14/sac/seed=0/policy.safetensors"
+    left = project / "checkpoints/results/case14/sac/seed=0/policy.safetensors"
+    left.parent.mkdir(parents=True)
+    kept.rename(left)
+    params, cell = config.load(), project / "results/runs/case14/sac"
+    (cell / "episodes.csv").write_text("seed,episode\n0,0\n")
+    for digest, found in ((policy_digest(left), str(left.relative_to(project))), ("of another run", None)):
+        (cell / "manifest.json").write_text(json.dumps({"seeds": {"0": {"policy_sha256": digest}}}))
+        assert trained_policies.policy_of(project, "case14", "sac", 0) == found
+    with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/sac/seed=0/policy.safetensors"):
+        trained_policies.tasks_of(params, "case14", [], ["sac"])
+
+
+def test_what_asks_a_language_model_is_not_played_as_doing_nothing(params, small_world):
+    with pytest.raises(ConfigError, match="'llm_only' can't be played again"):
+        trained_policies.agent_of(params.settings("llm_only"), "case14", small_world, None)
 
 
 def test_a_grid_of_another_competition_is_refused(workspace, monkeypatch):
@@ -277,9 +299,9 @@ def test_no_score_where_an_opponent_acts(workspace, monkeypatch):
 def test_committed_scores_are_of_the_committed_runs(params):
     """Played again for the score, every run lasts as long as in its own test."""
     env = params.grid.ablations.environment
-    table = pd.read_csv(ROOT / "results/official_score" / f"{env}.csv")
+    table = pd.read_csv(ROOT / "results/studies/official_score" / f"{env}.csv")
     for (variant, seed), rows in table[~table["variant"].isin(official.FIXED)].groupby(["variant", "seed"]):
-        episodes = pd.read_csv(ROOT / "results/runs" / env / variant / f"seed={seed}" / "episodes.csv")
+        episodes = frame(read_cell(cell_folder(ROOT / "results", env, variant))[seed].episodes)
         assert rows["survived_steps"].tolist() == episodes["survived_steps"].tolist(), (variant, seed)
     fixed = table.groupby("variant")["score"]
     assert fixed.min()["grid2op_do_nothing"] == fixed.max()["grid2op_do_nothing"] == 0

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ace import baselines, config, evaluate, outages, replay
+from ace import baselines, config, evaluate, trained_policies
 from ace.grid.environment import World
-from ace.llm.adaptation import ShiftedWorld
-from ace.outages import OutageWorld, choose_lines
+from ace.llm.models.lora_under_shift import ShiftedWorld
 from ace.rl.sac import SAC
+from ace.studies.outages import measure as outages
+from ace.studies.outages.measure import OutageWorld, choose_lines
 
 LINE = 3
 
@@ -107,7 +108,7 @@ def test_another_operator_may_be_given(params, small_world):
 
 
 def test_lines_are_the_most_loaded_that_last(small_world, monkeypatch):
-    loading = np.linspace(0.1, 0.9, small_world.catalogue.n_line)  # line 19 is the fullest, then 18, ...
+    loading = np.linspace(0.1, 0.9, small_world.catalogue.n_line)  # line 19 is the most loaded, then 18, ...
     monkeypatch.setattr(outages, "_asked", lambda world, index: [SimpleNamespace(rho=loading)])
     lasts = {19: 47, 18: 48, 17: 3, 16: 48}
     monkeypatch.setattr(outages, "_lasts", lambda world, index: lasts.get(world.line, 48) if index == 1 else 48)
@@ -160,20 +161,20 @@ def project(workspace, small_world, params, monkeypatch):
         policy.save(run / "policy.safetensors")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")
-    replay.world_of.cache_clear()
+    trained_policies.world_of.cache_clear()
     yield folder
-    replay.world_of.cache_clear()
+    trained_policies.world_of.cache_clear()
 
 
 def test_only_what_is_declared_and_asked_about_is_played(project):
     params = config.load()
-    assert outages.variants_of(params, "case14") == (["reconnect"], ["sac", "ace_query_low"])
-    assert outages.variants_of(params, "wcci2020") == (["reconnect"], ["sac"])
+    assert params.played("outages", "case14") == (["reconnect"], ["sac", "ace_query_low"])
+    assert params.played("outages", "wcci2020") == (["reconnect"], ["sac"])
 
 
 def test_rows_of_all_runs(project, capsys):
     table = outages.play_outages("case14", outages=2, episodes=5)
-    written = project / "results/outages/case14.csv"
+    written = project / "results/studies/outages/case14.csv"
     first = written.read_bytes()
     assert "100%" in capsys.readouterr().err
     back = pd.read_csv(written)

@@ -94,6 +94,7 @@ def test_everything_that_is_imported_is_a_declared_dependency():
     ours = {"ace", "tests", "benchmarks"} | {path.stem for path in (ROOT / "tests").glob("*.py")}
     # The peers that `make bench` compares with are an extra, and not installed by `make setup`.
     extra = {Requirement(text).name.replace("-", "_") for text in project()["optional-dependencies"]["bench"]}
+    extra.add("chronix2grid")  # installed without its dependencies, only where weeks are made (ace/chronics)
     foreign = imported - set(sys.stdlib_module_names) - ours - extra
     missing = {
         module: sorted(of_module.get(module, ["not installed"]))
@@ -103,9 +104,11 @@ def test_everything_that_is_imported_is_a_declared_dependency():
     assert missing == {}
 
 
-def test_the_package_ships_its_prompts_and_modules():
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert tool["package-data"] == {"ace.llm": ["prompts/*"], "ace.report": ["*.html"]}
+def test_the_package_ships_all_of_its_files():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    shipped = {path for name, globs in declared.items() for glob in globs for path in (ROOT / name.replace(".", "/")).glob(glob)}
+    files = {path for path in (ROOT / "ace").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert files == shipped
     folders = {path.parent for path in (ROOT / "ace").rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
@@ -133,12 +136,6 @@ def test_make_lint_has_nothing_to_say():
     command = [sys.executable, "-m", "ruff", "check", "--no-cache", *places]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
-
-
-def test_make_lists_every_target():
-    shown = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-    assert set(re.findall(r"^  make (\w+)", shown, re.MULTILINE)) == set(targets)
 
 
 def test_make_setup_says_what_is_missing(tmp_path):
@@ -190,9 +187,3 @@ def test_make_setup_shows_progress_as_it_happens_and_only_what_matters(tmp_path,
     assert "ERROR: of --disable-pip-version-check" in errors and "WARNING" not in errors
     assert (process.returncode == 0) == (code == 0) == (tmp_path / ".venv/.installed").exists()
     assert rest.endswith("setup: done\n") == (code == 0), "a pip that failed ends it"
-
-
-@pytest.mark.parametrize("line", ["make test"])
-def test_ci_does_what_a_developer_does(line):
-    script = (ROOT / ".ci/run").read_text().splitlines()
-    assert script[0].startswith("#!") and script[1] == "set -euo pipefail" and script[-1] == line

@@ -1,22 +1,25 @@
-"""Notebooks as stages, code without its prose, workspaces, and the declared pipeline."""
+"""Notebooks as stages, and workspaces."""
 
-import ast
 import gzip
 import io
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 import yaml
+from conftest import small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from ace.pipeline import code, kernel, notebook, workspace
+from ace.pipeline import kernel, notebook, repro, workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 ENV = os.environ | {"PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1"}
@@ -34,7 +37,7 @@ def stage(folder, *arguments, **kwargs):
 
 
 def dvc(folder, *arguments):
-    return subprocess.run([*workspace.dvc(), *arguments], cwd=folder, env=ENV, capture_output=True, text=True)
+    return subprocess.run([*repro.dvc(), *arguments], cwd=folder, env=ENV, capture_output=True, text=True)
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -231,8 +234,8 @@ def test_an_error_written_for_users_is_one_line_in_the_notebook_too(tmp_path, ce
     assert error.traceback == [line]
 
 
-def test_notebook_03_shows_the_last_refinement_that_improved_and_streams_no_prompt(tmp_path):
-    """Its cell, run as a stage on a transcript."""
+def test_notebook_03_shows_the_last_refinement_that_improved_and_streams_no_prompt(tmp_path, monkeypatch, capsys):
+    """Its cell, run on a transcript: what is printed goes to the terminal of whoever runs the stage."""
     verdicts = {
         "first": "90 %, reward +0.500, original -1.000",
         "last": "95 %, reward -0.250, original -0.750",
@@ -246,18 +249,18 @@ def test_notebook_03_shows_the_last_refinement_that_improved_and_streams_no_prom
     with gzip.open(tmp_path / "transcript.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(record) + "\n" for record in [{"model": "toy"}, *records])
     cells = nbformat.read(ROOT / "notebooks/03_train.ipynb", as_version=4).cells
-    (source,) = [cell.source for cell in cells if cell.cell_type == "code" and "transcript" in cell.source]
-    setting = "from pathlib import Path\nfrom types import SimpleNamespace as N\nfolders = [Path('.')]\n"
-    write_notebook(tmp_path / "a.ipynb", "margin = 0.02", setting + "settings = N(refine=N(margin=margin))", source)
-    displayed = {}
-    for margin in ("0.02", "9"):
-        result = stage(tmp_path, "a.ipynb", "-o", "out.ipynb", "-p", "margin", margin)
-        assert (result.stdout, result.stderr) == ("7 calls of the language model\n", "")
-        outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
-        displayed[margin] = [each.data["text/markdown"] for each in outputs if each.output_type == "display_data"]
-    (shown,) = displayed["0.02"]
-    assert "task\nlast\n" in shown and verdicts["last"] in shown
-    assert displayed["9"] == []
+    (source,) = [cell.source for cell in cells if cell.cell_type == "code" and "read_transcript" in cell.source]
+    displayed = []
+    monkeypatch.setattr("IPython.display.display", displayed.append)
+    for margin, n_shown in ((0.02, 1), (9, 0)):
+        displayed.clear()
+        settings = SimpleNamespace(refine=SimpleNamespace(margin=margin))
+        runs = {0: SimpleNamespace(folder=tmp_path)}
+        exec(source, {"settings": settings, "runs": runs, "TRANSCRIPT": "transcript.jsonl.gz"})
+        assert capsys.readouterr().out == "7 calls of the language model\n"
+        assert len(displayed) == n_shown
+        if displayed:
+            assert "task\nlast\n" in displayed[0].data and verdicts["last"] in displayed[0].data
 
 
 def alive(pid):
@@ -293,335 +296,190 @@ def test_kill_9_of_a_stage_ends_its_kernel_and_the_workers(tmp_path):
     assert not any(map(alive, pids))
 
 
-# --- code without prose -----------------------------------------------------------------------------------------------
-
-
-def test_prose_and_layout_leave_no_trace_and_code_does():
-    bare = "class A:\n    x: int\n\n    def f(self, a):\n        return {'k': a}\n\ndef g():\n    pass"
-    told = '''"""Module."""
-# why
-class A:
-    """Class."""
-    x: int
-    """Note below a field."""
-
-    def f(self, a):
-        """Does it."""
-        return {"k":
-                a}  # what
-
-
-def g():
-    """Only a docstring."""
-'''
-    assert code.without_prose(told) == code.without_prose(bare) == bare
-    assert code.without_prose(bare.replace("'k'", "'j'")) != bare
-    assert code.without_prose("x = '# no comment'\n") == "x = '# no comment'"
-    ast.parse(code.without_prose("if a:\n    'text'\nelse:\n    'more'"))
-
-
-def test_magics_become_comments_and_the_rest_stays_python():
-    assert code.cell_code("%matplotlib inline\nx = 1  # note\nif x:\n    !ls\n") == (
-        "# %matplotlib inline\n# !ls\npass\nx = 1\nif x:\n    pass"
-    )
-    assert code.cell_code("%%time\nx = 1") == "# %%time\npass\nx = 1"
-    assert code.cell_code("%%bash\nls | wc") == "# %%bash\n# ls | wc"
-    assert code.cell_code('text = """\n% not a magic\n"""').startswith("text = ")
-
-
-def test_running_and_saving_a_notebook_changes_neither_its_code_nor_the_stripped_file(tmp_path):
-    path = tmp_path / "n.ipynb"
-    write_notebook(path, "a = 1  # of what", "# only a comment", "a + 1")
-    code.extract_notebook(path, tmp_path / "code")
-    clean, text = path.read_bytes(), (tmp_path / "code/n.py").read_text()
-    assert text == "# %% [parameters]\na = 1\n\n# %%\na + 1\n"
-
-    ran = nbformat.read(path, as_version=4)
-    ran.metadata["language_info"] = {"name": "python", "version": "3.11.7"}
-    ran.cells[3].outputs = [new_output("execute_result", {"text/plain": "2"}, execution_count=9)]
-    ran.cells[3].execution_count = 9
-    ran.cells[3].metadata = {"execution": {"iopub.status.busy": "2026"}, "collapsed": False}
-    nbformat.write(ran, path)
-    assert path.read_bytes() != clean
-    code.extract_notebook(path, tmp_path / "code")
-    assert path.read_bytes() == clean and (tmp_path / "code/n.py").read_text() == text
-
-    before = path.stat().st_mtime_ns
-    code.extract_notebook(path, tmp_path / "code")
-    assert path.stat().st_mtime_ns == before, "nothing to change, nothing written"
-
-
-def test_the_package_is_written_whole_and_stale_files_go(tmp_path):
-    package = tmp_path / "ace"
-    (package / "llm/prompts").mkdir(parents=True)
-    (package / "__init__.py").write_text('"""Doc."""\n')
-    (package / "llm/roles.py").write_text("x = 1  # one\n")
-    (package / "llm/prompts/a.txt").write_text("# a prompt keeps its words\n")
-    (package / "llm/__pycache__").mkdir()
-    (package / "llm/__pycache__/roles.pyc").write_bytes(b"\0")
-    target = tmp_path / "code"
-    code.extract_package(package, target)
-    files = {str(path.relative_to(target)): path.read_text() for path in target.rglob("*") if path.is_file()}
-    assert files == {
-        "ace/__init__.py": "\n",
-        "ace/llm/roles.py": "x = 1\n",
-        "ace/llm/prompts/a.txt": "# a prompt keeps its words\n",
-    }
-    (package / "llm/prompts/a.txt").unlink()
-    code.extract_package(package, target)
-    assert not (target / "ace/llm/prompts").exists()
-
-
-def test_code_errors_are_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_notebook(tmp_path / "n.ipynb", "a = 1", "x = = 1")
-    assert code.main(["n.ipynb"]) == 1
-    assert capsys.readouterr().err == "n.ipynb: cell 3, line 1: invalid syntax\n"
-    assert code.main(["nothing"]) == 1
-    assert capsys.readouterr().err == "nothing: neither a notebook nor a package\n"
-    write_notebook(tmp_path / "good.ipynb", "b = 2")
-    assert code.main(["n.ipynb", "good.ipynb"]) == 1
-    assert (tmp_path / "notebooks/code/good.py").is_file(), "one that fails keeps none of the others"
-    assert code.main([]) == 1
-    assert capsys.readouterr().err.endswith("no dvc.yaml here: run this in the repository's folder, or name what to read\n")
-    (tmp_path / "dvc.yaml").write_text("stages: {code: {deps: [good.ipynb]}}")
-    (tmp_path / "notebooks/code/gone.py").write_text("x = 1")
-    assert code.main([]) == 0
-    assert [path.name for path in (tmp_path / "notebooks/code").iterdir()] == ["good.py"], "and none that is not declared"
-
-
 # --- workspaces -------------------------------------------------------------------------------------------------------
 
 
 PIPELINE = """
 stages:
-  code:
-    cmd: python -m ace.pipeline.code
-    deps: [ace]
-    outs: [{notebooks/code: {cache: false}}]
+  digests:
+    cmd: python -m ace.pipeline.digests
+    deps: [ace, notebooks, params.yaml]
+    outs: [{results/digests.json: {cache: false, persist: true}}]
   use:
-    cmd: cp notebooks/code/ace/toy.py used.txt && test -z "$FAIL"
-    deps: [notebooks/code/ace/toy.py]
-    params: [steps]
+    cmd: python -m ace.pipeline.notebook notebooks/a.ipynb -o a.ipynb && test -z "$FAIL"
+    params: [seeds, {results/digests.json: [programs.a, cells.case14.sac]}]
     outs: [{used.txt: {cache: false}}]
 """
+NEEDED = ("pipeline", "config", "run_files.py")  # of ace, by the toy
 
 
 @pytest.fixture
 def project(tmp_path):
     """A repository in small: the real pipeline package, a toy module and two stages."""
-    (tmp_path / "ace/pipeline").mkdir(parents=True)
-    for path in (ROOT / "ace/pipeline").glob("*.py"):
-        (tmp_path / "ace/pipeline" / path.name).write_bytes(path.read_bytes())
+    for name in NEEDED:
+        source, target = ROOT / "ace" / name, tmp_path / "ace" / name
+        for path in [source] if source.is_file() else source.glob("*.py"):
+            to = target if source.is_file() else target / path.name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(path.read_bytes())
     (tmp_path / "ace/__init__.py").touch()
     (tmp_path / "ace/toy.py").write_text("x = 1\n")
-    write_notebook(tmp_path / "notebooks/a.ipynb", "a = 1")
+    write_notebook(tmp_path / "notebooks/a.ipynb", "a = 1", "from ace.toy import x\nprint(x, file=open('../used.txt', 'w'))")
     (tmp_path / "dvc.yaml").write_text(PIPELINE)
     (tmp_path / ".dvcignore").write_bytes((ROOT / ".dvcignore").read_bytes())
-    (tmp_path / "small.yaml").write_text("scale: quick\nsteps: 1\n")
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(small_params()))
     return tmp_path
 
 
 def test_a_workspace_is_renewed_and_keeps_its_results(project):
     folder = workspace.prepare("quick", project / "small.yaml", project)
-    assert (folder / "params.yaml").read_text() == "scale: quick\nsteps: 1\n"
+    assert (folder / "params.yaml").read_bytes() == (project / "small.yaml").read_bytes()
     assert "analytics = false" in (folder / ".dvc/config").read_text()
     (folder / "results").mkdir()
     (folder / "results/x.csv").write_text("1")
-    (folder / "notebooks/code").mkdir()
-    (folder / "notebooks/code/a.py").write_text("a = 1")
     before = (folder / "ace/toy.py").stat().st_mtime_ns
 
     (project / "notebooks/a.ipynb").rename(project / "notebooks/b.ipynb")
     (project / "small.yaml").write_text("scale: quick\nsteps: 2\n")
     workspace.prepare("quick", project / "small.yaml", project)
-    assert sorted(path.name for path in (folder / "notebooks").iterdir()) == ["b.ipynb", "code"]
-    assert (folder / "results/x.csv").exists() and (folder / "notebooks/code/a.py").exists()
-    assert "steps: 2" in (folder / "params.yaml").read_text()
+    assert [path.name for path in (folder / "notebooks").iterdir()] == ["b.ipynb"]
+    assert (folder / "results/x.csv").exists() and "steps: 2" in (folder / "params.yaml").read_text()
     assert (folder / "ace/toy.py").stat().st_mtime_ns == before, "what did not change is not written"
-    with pytest.raises(workspace.WorkspaceError, match=r"none\.yaml: no such file"):
+    with pytest.raises(repro.WorkspaceError, match=r"none\.yaml: no such file"):
         workspace.prepare("quick", project / "none.yaml", project)
 
 
 def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, capsys, monkeypatch):
     folder = workspace.prepare("quick", project / "small.yaml", project)
-    assert workspace.repro(folder) == 0
+    assert repro.repro(folder) == 0
     shown = capsys.readouterr().out
-    assert "[1/2] code | 0:" in shown and "[2/2] use | " in shown
-    assert (folder / "used.txt").read_text() == "x = 1\n"
+    assert "[1/2] digests | 0:" in shown and "[2/2] use | " in shown and "push" not in shown
+    assert (folder / "used.txt").read_text() == "1\n"
     assert not list(folder.rglob(".gitignore")) or all(".dvc" in str(p) for p in folder.rglob(".gitignore"))
 
-    (project / "ace/toy.py").write_text('"""Told at last."""\nx = 1  # one\n')
+    (project / "ace/toy.py").write_text('"""Described at last."""\nx = 1  # one\n')
     workspace.prepare("quick", project / "small.yaml", project)
-    assert workspace.repro(folder) == 0
+    assert repro.repro(folder) == 0
     shown = capsys.readouterr().out
-    assert "[1/2] code | " in shown and "[2/2] use: up to date" in shown
+    assert "[1/2] digests | " in shown and "[2/2] use: up to date" in shown
 
     (project / "ace/toy.py").write_text("x = 2\n")
     workspace.prepare("quick", project / "small.yaml", project)
     monkeypatch.setenv("FAIL", "yes")
-    assert workspace.repro(folder) != 0
+    assert repro.repro(folder) != 0
     assert "failed to reproduce 'use'" in capsys.readouterr().out
     assert not (project / "used.txt").exists() and not (project / "dvc.lock").exists(), "the repository is untouched"
 
 
-MISSPELT = "params.yaml: base.sac.gama: no such parameter; did you mean 'gamma'?"
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_sigterm_ends_dvc_the_stage_and_its_kernel_and_the_next_call_works(project):
+    wait = "import os, time\nopen('../pid', 'w').write(f'{os.getpid()} {os.getppid()}')\n"
+    wait += "time.sleep(120 if a else 0)\nopen('../used.txt', 'w')"
+    write_notebook(project / "notebooks/a.ipynb", "a = 1", wait)
+    folder = workspace.prepare("quick", project / "small.yaml", project)
+    call = [sys.executable, "-c", "import sys\nfrom pathlib import Path\nfrom ace.pipeline import repro\nrepro.repro(Path('.'))"]
+    with subprocess.Popen(call, cwd=folder, env=ENV, stdout=subprocess.DEVNULL) as process:
+        limit = time.monotonic() + 90
+        while not (folder / "pid").exists() or not (folder / "pid").read_text():
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.2)
+        kernel_pid, stage_pid = map(int, (folder / "pid").read_text().split())
+        (dvc_pid,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        process.terminate()
+        assert process.wait(30) != 0
+    limit = time.monotonic() + 20
+    while any(map(alive, (kernel_pid, stage_pid, dvc_pid))) and time.monotonic() < limit:
+        time.sleep(0.2)
+    assert not [pid for pid in (kernel_pid, stage_pid, dvc_pid) if alive(pid)]
+    write_notebook(project / "notebooks/a.ipynb", "a = 0", wait)
+    workspace.prepare("quick", project / "small.yaml", project)
+    assert repro.repro(folder) == 0
+
+
+# --- what is looked at before DVC touches anything --------------------------------------------------------------------
 
 
 @pytest.fixture
-def misspelt(project):
-    """The toy repository with the real check of parameters, and a key that is wrong in both scales' files."""
-    (project / "ace/config").mkdir()
-    for name in ("checked.py", "config/__init__.py", "config/settings.py"):
-        (project / "ace" / name).write_bytes((ROOT / "ace" / name).read_bytes())
-    wrong = (ROOT / "profiles/quick/params.yaml").read_text().replace("    gamma:", "    gama:")
-    (project / "profiles/quick").mkdir(parents=True)
-    for path in (project / "profiles/quick/params.yaml", project / "params.yaml"):
-        path.write_text(wrong)
-    return project
+def copied(tmp_path):
+    """make(params) -> what `make repro` gives: the whole package and the real Makefile, with one stage that has a result."""
+    shutil.copytree(ROOT / "ace", tmp_path / "ace", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "requirements.lock", "pyproject.toml", ".dvcignore"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    stage = {"cmd": "echo 2 > used.txt", "params": ["seeds"], "outs": [{"used.txt": {"cache": False}}]}
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"use": stage}}))
+    (tmp_path / "used.txt").write_text("1\n")
+    tool = tmp_path / ".venv/bin/python"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    tool.chmod(0o755)
+    (tmp_path / ".venv/.installed").touch()
+    assert dvc(tmp_path, "init", "-q", "--no-scm").returncode == 0
+
+    def make(change=None, target="repro"):
+        raw = small_params(change)
+        place = tmp_path / "params.yaml" if target == "repro" else tmp_path / f"profiles/{target}/params.yaml"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(yaml.safe_dump(raw))
+        return subprocess.run(["make", target], cwd=tmp_path, capture_output=True, text=True)
+
+    make.folder = tmp_path
+    return make
 
 
-def test_quick_checks_the_parameters_before_anything_is_touched(misspelt):
-    with pytest.raises(workspace.WorkspaceError) as raised:
-        workspace.run("quick", misspelt)
-    assert str(raised.value).startswith(f"profiles/quick/{MISSPELT}") and "\n" not in str(raised.value)
-    assert not (misspelt / "quick").exists()
+def test_a_misspelt_key_ends_make_repro_and_make_quick_in_one_line(copied):
+    misspell = lambda raw: raw["base"]["sac"].update(gama=raw["base"]["sac"].pop("gamma"))  # noqa: E731
+    for target in ("repro", "quick"):
+        done = copied(misspell, target)
+        assert done.returncode != 0 and "base.sac.gama: no such parameter; did you mean 'gamma'?" in done.stderr
+    assert (copied.folder / "used.txt").read_text() == "1\n" and not (copied.folder / "quick").exists()
 
 
-def test_make_repro_checks_the_parameters_before_dvc_deletes_outputs(misspelt):
-    """The real Makefile; in place of DVC a script that only says that it was started."""
-    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
-        (misspelt / name).write_bytes((ROOT / name).read_bytes())
-    for name, line in (("python", f'exec {sys.executable} "$@"'), ("dvc", 'echo started "$@"')):
-        tool = misspelt / ".venv/bin" / name
-        tool.parent.mkdir(parents=True, exist_ok=True)
-        tool.write_text(f"#!/bin/sh\n{line}\n")
-        tool.chmod(0o755)
-    (misspelt / ".venv/.installed").touch()
-    result = subprocess.run(["make", "repro"], cwd=misspelt, capture_output=True, text=True)
-    assert result.returncode != 0 and "started" not in result.stdout
-    assert result.stderr.startswith(MISSPELT)
-    assert [line for line in result.stderr.splitlines()[1:] if not line.startswith("make")] == []
+def test_make_repro_looks_for_server_checkpoint_and_days_before_dvc_deletes_outputs(copied):
+    def change(raw):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            raw["variants"]["asks"] = {"llm": {"client": "server", "model": "m", "path": f"http://127.0.0.1:{free.getsockname()[1]}/v1"}}
+        raw["variants"]["loads"] = {"llm": {"client": "checkpoint", "model": "../none", "path": ""}}
+        raw["environments"]["case14"]["days"]["test"] = [99]
+        raw["grid"]["variants"] += ["asks", "loads"]
 
-    params = misspelt / "params.yaml"
-    params.write_text(params.read_text().replace("    gama:", "    gamma:"))
-    result = subprocess.run(["make", "repro"], cwd=misspelt, capture_output=True, text=True)
-    assert result.returncode == 0 and "started repro" in result.stdout, result.stderr
+    done = copied(change)
+    assert done.returncode != 0 and "Running stage" not in done.stdout
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert len(failed) == 3, done.stdout
+    for words in ("server http://127.0.0.1", "checkpoint", "environment case14"):
+        assert any(words in line for line in failed)
+    assert "server" in failed[0], "what is known in seconds comes first"
+    assert (copied.folder / "used.txt").read_text() == "1\n", "no result was touched"
+
+    done = copied()
+    assert done.returncode == 0 and (copied.folder / "used.txt").read_text() == "2\n", done.stdout + done.stderr
+    assert "dvc push" not in done.stdout + done.stderr
 
 
 def test_the_time_to_go_follows_what_was_measured():
     now = [0.0]
-    clock = workspace.Clock(["language_model@a", "train@a-x", "train@a-y"], now=lambda: now[0])
-    plan, one = workspace.expected_s("language_model@a"), workspace.expected_s("train@a-x")
+    clock = repro.Clock(["language_model@a", "train@a-x", "train@a-y"], now=lambda: now[0])
+    plan, one = repro.expected_s("language_model@a"), repro.expected_s("train@a-x")
     assert clock.start("language_model@a", runs=True).startswith("[1/3] language_model@a | 0:00 elapsed")
     assert clock.to_go_s() == pytest.approx(plan + 2 * one)
+    now[0] = plan / 2
+    assert clock.to_go_s() == pytest.approx(plan / 2 + 2 * one), "it falls while a stage runs"
+    now[0] = 3 * plan
+    late = clock.to_go_s()
+    assert late > 2 * one, "and a stage that takes longer is not done"
+    now[0] = 4 * plan
+    assert clock.to_go_s() > late, "the longer it takes, the longer all else will"
     now[0] = 3 * plan
     clock.start("train@a-x", runs=True)
     assert clock.to_go_s() == pytest.approx(2 * one * (3 * plan + 120) / (plan + 120))
     assert clock.start("train@a-y", runs=False) == "[3/3] train@a-y: up to date"
     assert clock.to_go_s() == 0
-    other = workspace.Clock(["train@a-x"], now=lambda: now[0], foretells=False)
+    other = repro.Clock(["train@a-x"], now=lambda: now[0], foretells=False)
     assert other.start("train@a-x", runs=True) == "[1/1] train@a-x | 0:00 elapsed", "no quick scale: days, not minutes"
 
 
-# --- the declared pipeline --------------------------------------------------------------------------------------------
-
-
-def declared():
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    return {name: {**stage, **stage.get("do", {})} for name, stage in stages.items()}
-
-
-def test_every_out_is_kept_in_git_and_none_in_a_cache():
-    for name, each in declared().items():
-        for out in [*each["outs"], *each.get("metrics", [])]:
-            assert isinstance(out, dict) and all(options["cache"] is False for options in out.values()), name
-
-
-def test_the_code_of_every_notebook_is_written():
-    listed = set(declared()["code"]["deps"]) - {"ace"}
-    used = {word for each in declared().values() for word in each["cmd"].split() if word.startswith("notebooks/")}
-    assert listed == used
-    present = {path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert present <= listed
-    assert code.declared(ROOT / "dvc.yaml")[0] == Path("ace") and len(code.declared(ROOT / "dvc.yaml")) == 1 + len(
-        listed
-    )
-
-
-# Imported by ace/experiment.py for the other kind of run: no result of this kind goes through it.
-NOT_OF_THIS_KIND = {
-    "baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl", "ace.llm"},
-    "train": {"ace.baselines"},
-    "ablation": {"ace.baselines"},
-    "other_model": {"ace.baselines"},
-    "lm_baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl"},
-}
-
-
-def imported_modules(name, stop):
-    """All modules of ace that `name` (a module, or source text) brings in."""
-    found, waiting = set(), [name]
-    while waiting:
-        module = waiting.pop()
-        path = ROOT / Path(*module.split("."))
-        path = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
-        if module in found or not path.is_file() or any(f"{module}.".startswith(f"{s}.") for s in stop):
-            continue
-        found.add(module)
-        waiting += imported_names(path.read_text(encoding="utf-8"))
-    return found - {"ace"}
-
-
-def imported_names(source):
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("ace"))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ace":
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@pytest.mark.parametrize("name", [n for n in declared() if n != "code"])
-def test_a_stage_depends_on_all_code_that_it_runs(name):
-    """A module that is imported and not declared would let a stale result pass for a fresh one."""
-    each = declared()[name]
-    source = ROOT / next(word for word in each["cmd"].split() if word.startswith("notebooks/"))
-    if not source.is_file():
-        pytest.skip(f"{source.name} does not exist yet")
-    program = code.notebook_code(nbformat.read(source, as_version=4))
-    # How a stage's own pictures look is no result: a new line colour must not retrain anything.
-    looks = set() if any(dep.endswith("/ace/report") for dep in each["deps"]) else {"ace.report.style"}
-    stop = NOT_OF_THIS_KIND.get(name, set()) | looks
-    needed = set().union(*(imported_modules(module, stop) for module in imported_names(program)))
-    deps = [dep.removeprefix("notebooks/code/") for dep in each["deps"] if dep.startswith("notebooks/code/ace")]
-    missing = {
-        module
-        for module in needed
-        if not any(f"{module.replace('.', '/')}{end}".startswith(dep) for dep in deps for end in (".py", "/"))
-    }
-    assert missing == set()
-    assert f"notebooks/code/{source.stem}.py" in each["deps"]
-
-
-def test_dvc_reads_the_pipeline_and_names_a_cell_as_the_readme_does(tmp_path):
-    (tmp_path / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
-    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
-    assert dvc(tmp_path, "init", "-q", "--no-scm").returncode == 0
-    listed = dvc(tmp_path, "stage", "list", "--name-only")
-    assert listed.returncode == 0, listed.stderr
-    grid = yaml.safe_load((ROOT / "params.yaml").read_text())["grid"]
-    cells = {f"train@{env}-{variant}" for env in grid["environments"] for variant in grid["variants"]}
-    cells |= {f"baseline@{env}-{variant}" for env in grid["environments"] for variant in grid["baselines"]}
-    names = set(listed.stdout.split())
-    cells |= {f"lm_baseline@{env}-{variant}" for env in grid["environments"] for variant in grid["lm_baselines"]}
-    assert {name for name in names if name.startswith(("train@", "baseline@", "lm_baseline@"))} == cells
-    assert {"claims", "table_main", "code"} <= names
-
-
-def test_analytics_and_update_checks_are_off():
-    config = (ROOT / ".dvc/config").read_text()
-    assert "analytics = false" in config and "check_update = false" in config
+# --- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_kernel_groups_of_this_process_are_forgotten_once_ended():

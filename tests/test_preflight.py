@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -19,8 +20,10 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ace import config
 from ace.pipeline import kernel, workspace
-from ace.preflight import estimate, language, machine, plan, worlds
+from ace.preflight import estimate, language, machine, plan, policies, worlds
+from ace.run_files import read_provenance
 from tests.conftest import small_params
+from tests.made_up_runs import write_seed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = ROOT / "profiles/paper/params.yaml"
@@ -66,6 +69,7 @@ def test_a_dry_run_of_quick_passes_and_leaves_nothing():
 def test_the_papers_scale_without_a_model_fails_and_names_all_that_is_missing(tmp_path):
     raw = yaml.safe_load(PAPER.read_text())
     raw["grid"].update(environments=["case14"], variants=["sac", "ace"], ablations={**raw["grid"]["ablations"]})
+    raw |= {study: {**raw[study], "variants": ["sac", "ace"]} for study in config.STUDIES}
     raw["environments"] = {"case14": small_params()["environments"]["case14"]}
     raw["environments"]["case14"]["days"]["test"] = [99]
     raw["grid"]["ablations"]["environment"] = "case14"
@@ -257,11 +261,11 @@ def test_where_an_address_takes_the_place_of_the_set_of_actions(tmp_path):
         raw["base"]["llm"].update(client="server", path="nowhere", model="m")
 
     cells = plan.cells(made(tmp_path, change))
-    failed = {f.what: f.text for f in language.findings(cells, tmp_path) if "card.json" in f.text}
-    assert set(failed) == {"lm_baseline@case14-dc_argmin", "diagnosis@case14"}
-    assert plan.CARD in failed["diagnosis@case14"]
+    failed = {f.what: f.text for f in language.findings(cells, tmp_path) if "model_manifest.json" in f.text}
+    assert set(failed) == {"lm_baseline@case14-dc_argmin", "measure@diagnosis-case14"}
+    assert plan.MODEL_FOLDER in failed["measure@diagnosis-case14"]
     cells = asking(tmp_path)
-    assert [f.state for f in language.findings(cells, tmp_path)] == ["ok"], "the pipeline makes the card first"
+    assert [f.state for f in language.findings(cells, tmp_path)] == ["ok"], "the pipeline makes the manifest first"
 
 
 def test_a_replay_wants_every_seeds_transcript(tmp_path):
@@ -270,6 +274,30 @@ def test_a_replay_wants_every_seeds_transcript(tmp_path):
     assert "(6 of 6 transcripts" in found.text, "the diagnosis asks with six seeds"
     recorded = "results/runs/wcci2020/ace/seed=0/transcript.jsonl.gz"
     assert of_language(tmp_path, ROOT, client="replay", path=recorded).state == "ok"
+
+
+def test_a_cell_whose_policies_a_study_lacks_fails_with_the_command_that_makes_them(tmp_path):
+    params = made(tmp_path)
+
+    def said():
+        return {f.what: f for f in policies.findings(params, plan.cells(params), tmp_path)}
+
+    assert [f.state for f in said().values()] == ["ok"], "nothing was run: all will be"
+    settings = json.loads(params.settings("ace").model_dump_json())
+    entries = {"env": "case14", "variant": "ace", "seed": 0, "settings": settings}
+    write_seed(tmp_path / "results", entries, pd.DataFrame({"episode": [0]}))
+    found = said()["train@case14-ace"]
+    assert found.state == "FAIL" and "`dvc repro -s -f train@case14-ace`" in found.text
+    assert "no policy of seed 0, which is played by " in found.text and "outages" in found.text
+    policy = tmp_path / "results/runs/case14/ace/seed=0/policy.safetensors"
+    policy.parent.mkdir()
+    policy.touch()
+    assert [f.state for f in said().values()] == ["ok"]
+    policy.unlink()
+    write_seed(tmp_path / "results", entries | {"settings": {}}, pd.DataFrame({"episode": [0]}))
+    assert [f.state for f in said().values()] == ["ok"], "of other settings: it will be run"
+    (tmp_path / "results/runs/case14/ace/manifest.json").write_text("{")
+    assert said()["train@case14-ace"].state == "FAIL"
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -322,8 +350,7 @@ def cell_of(params, stage):
 def test_the_committed_runs_are_estimated_as_long_as_they_were(variant, environment):
     params = config.load(ROOT / "params.yaml")
     spent = measured(params).of(cell_of(params, f"train@{environment}-{variant}"))
-    folder = ROOT / "results/provenance" / environment / variant
-    walls = [json.loads(path.read_text())["wall_s"]["train"] for path in folder.glob("seed=*.json")]
+    walls = [noted["wall_s"]["train"] for noted in read_provenance(ROOT / "results", environment, variant).values()]
     assert len(walls) == len(params.seeds)
     assert spent.learn_s + spent.calls_s + spent.lora_s == pytest.approx(sum(walls) / len(walls), rel=0.15)
 
@@ -341,10 +368,8 @@ def test_an_unmeasured_model_is_charged_with_the_papers_seconds_and_a_measured_o
     run = dict(found.measured["wcci2020", "ace"][0])
     run["settings"]["llm"].update(client="checkpoint", model=cell.settings.llm.model)
     run["wall_s"], calls = {**run["wall_s"], "llm": 3036.0}, run["budget"]["train"]["llm_calls"]
-    for kind, name in (("runs", "seed=0/manifest.json"), ("provenance", "seed=0.json")):
-        path = tmp_path / "results" / kind / "wcci2020/ace" / name
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(run))
+    one = pd.DataFrame({"episode": [0]})
+    write_seed(tmp_path / "results", {**run, "env": "wcci2020", "variant": "ace", "seed": 0}, one, provenance=run)
     found = measured(params, tmp_path / "results")
     assert found.of(cell).calls_s == pytest.approx(found.of(cell).calls * 3036.0 / calls)
     assert not [source for figure, source in found.figures.items() if "s a call" in figure and "paper" in source]

@@ -10,18 +10,21 @@ import pytest
 import torch
 import yaml
 from conftest import small_params
+from made_up_runs import write_seed
 
-from ace import classifier, config, proposers
+from ace import config
 from ace.grid.environment import World
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
-from ace.llm import corpus, training
 from ace.llm.controls import ControlActor
-from ace.llm.samples import CRITIC_SHARE, Writer
+from ace.llm.models import corpus, training
+from ace.llm.models.samples import CRITIC_SHARE, Writer
 from ace.llm.text import TextMap
-from ace.report import proposers as drawn
 from ace.report.runs import ReportError
 from ace.rl.sac import SAC
+from ace.studies.proposers import classifier
+from ace.studies.proposers import measure as proposers
+from ace.studies.proposers import show as drawn
 
 ACTIONS = 6
 
@@ -51,7 +54,9 @@ def project(tmp_path_factory):
             run.mkdir(parents=True)
             SAC(world.catalogue, world.features.n, params.base.sac, seed=number).deployed.save(run / "policy.safetensors")
             calls = {name: {"simulator_calls": 100 * number + i} for i, name in enumerate(("train", "validation", "corpus"))}
-            (run / "manifest.json").write_text(json.dumps({"budget": {**calls, "test": {"simulator_calls": 7}}}))
+            own = {"0": {"budget": {**calls, "test": {"simulator_calls": 7}}}}
+            (run.parent / "manifest.json").write_text(json.dumps({"seeds": own}))
+            pd.DataFrame({"seed": [0], "episode": [0]}).to_csv(run.parent / "episodes.csv", index=False)
         yield folder, params, world, made
     proposers._bench.cache_clear()
 
@@ -87,6 +92,16 @@ def test_everyone_plays_the_validation_scenarios_and_nobody_those_of_the_test(pr
     assert list(table.columns) == proposers.COLUMNS
 
 
+def test_what_an_ablation_spent_is_that_of_its_own_seeds(project):
+    folder, params, *_ = project
+    ablations = params.grid.ablations.model_copy(update={"seeds": [3], "variants": ["ace_K01"]})
+    params = params.model_copy(update={"grid": params.grid.model_copy(update={"ablations": ablations})})
+    budget = {name: {"simulator_calls": calls} for name, calls in (("train", 5), ("validation", 7), ("corpus", 11))}
+    entries = {"env": "case14", "variant": "ace_K01", "seed": 3, "budget": budget}
+    write_seed(folder / "results", entries, pd.DataFrame({"episode": [0]}))
+    assert list(proposers._spent(params, "case14", "ace_K01")) == [23]
+
+
 def test_the_scenarios_begin_with_those_of_a_runs_validation(project):
     _, _params, world, _ = project
     scenarios = proposers._bench("case14")[2]
@@ -105,7 +120,8 @@ def test_who_simulates_and_who_is_asked(project, whole):
     }  # fmt: skip
     assert {key for key, row in rows.items() if row["dc_calls"] > 0} == {("expert", ""), ("greedy", "")}
     assert rows["nobody", "sac"]["simulator_calls_before"] == 0 + 1 + 2
-    corpus_calls = json.loads((project[0] / "results/language_model/case14/card.json").read_text())["budget"]["simulator_calls"]
+    manifest = json.loads((project[0] / "results/language_model/case14/model_manifest.json").read_text())
+    corpus_calls = manifest["budget"]["simulator_calls"]
     assert {p for p in ("frequency", "classifier", "model") if rows[p, ""]["simulator_calls_before"] == corpus_calls > 0} == {
         "frequency", "classifier", "model"
     }  # fmt: skip
@@ -222,10 +238,10 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         assert columns["model_elsewhere", f"{metric}_minus_model"].tolist() == [1.0, 0.0]
         assert columns["model", f"{metric}_minus_classifier"].tolist() == [-1.0, 0.0]
     assert list(actors) == ["classifier", "model_elsewhere", "frequency_elsewhere", "classifier_elsewhere"]
-    assert actors["model_elsewhere"].elsewhere and isinstance(actors["model_elsewhere"], proposers.PolicyActor)
+    assert actors["model_elsewhere"].new_substation_each_round and isinstance(actors["model_elsewhere"], proposers.PolicyActor)
     legal, sub = project[2].catalogue.legality(state.topo, state.cooldown_sub, True), project[2].catalogue.sub
     order = {name: list(actors[name].propose(state, legal, None)) for name in actors if name != "model_elsewhere"}
-    ranking = json.loads((project[0] / "results/language_model/case14/card.json").read_text())["ranking"]
+    ranking = json.loads((project[0] / "results/language_model/case14/model_manifest.json").read_text())["ranking"]
     plain_order = {"classifier": order["classifier"], "frequency": [a for a in ranking if a in order["classifier"]]}
     for name, ranked in plain_order.items():
         firsts = [a for i, a in enumerate(ranked) if sub[a] not in sub[ranked[:i]]]
@@ -335,7 +351,7 @@ def test_the_model_elsewhere_is_asked_by_its_rule(project, monkeypatch):
 
 @pytest.mark.parametrize("change", [{"actions": [0, 1]}, {"budget": {}}])
 def test_a_corpus_that_is_not_that_of_the_model_is_refused(project, change):
-    path = project[0] / "results/language_model/case14/card.json"
+    path = project[0] / "results/language_model/case14/model_manifest.json"
     card = path.read_text()
     proposers._bench.cache_clear()
     try:
@@ -370,20 +386,20 @@ def test_the_classifier_alone_plays_its_first_legal_action_that_gains_and_never_
 def test_the_same_bytes_each_time_and_what_is_missing_is_named(project, whole, monkeypatch):
     folder, *_ = project
     names = ("case14.csv", "case14_rates.csv")
-    first = [(folder / "out/proposers" / name).read_bytes() for name in names]
+    first = [(folder / "out/studies/proposers" / name).read_bytes() for name in names]
     proposers.measure("case14", "out")
-    assert [(folder / "out/proposers" / name).read_bytes() for name in names] == first
+    assert [(folder / "out/studies/proposers" / name).read_bytes() for name in names] == first
     policy = folder / "results/runs/case14/ace/seed=0/policy.safetensors"
     monkeypatch.setattr(proposers, "measure_rates", lambda environment, plain: pytest.fail("measured before it was looked"))
     policy.rename(policy.with_suffix(".away"))
-    with pytest.raises(FileNotFoundError, match="its run is missing"):
+    with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/ace/seed=0/policy.safetensors"):
         proposers.measure("case14", "out")
     policy.with_suffix(".away").rename(policy)
-    card = folder / "results/language_model/case14/card.json"
-    card.rename(card.with_suffix(".away"))
+    manifest = folder / "results/language_model/case14/model_manifest.json"
+    manifest.rename(manifest.with_suffix(".away"))
     with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
         proposers.measure("case14", "out")
-    card.with_suffix(".away").rename(card)
+    manifest.with_suffix(".away").rename(manifest)
 
 
 # --- the table and the figure -----------------------------------------------------------------------------------------
@@ -401,29 +417,29 @@ def of_report(tmp_path, changes=()):
     ):  # fmt: skip
         row = {"grid": "case14", "proposer": proposer, "learnt": learnt, "survival": survival, "ci_low": survival - 5}
         rows.append({**row, "ci_high": survival + 5, **ends, **counts, **dict(changes).get((proposer, learnt), {})})
-    (tmp_path / "proposers").mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows, columns=proposers.COLUMNS).to_csv(tmp_path / "proposers/case14.csv", index=False)
+    (tmp_path / "studies/proposers").mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows, columns=proposers.COLUMNS).to_csv(tmp_path / "studies/proposers/case14.csv", index=False)
     return config.validated(config.Params, small_params(), "", "params.yaml")
 
 
 def test_a_line_for_each_proposer_with_the_policy_that_learnt_from_it(tmp_path):
     params = of_report(tmp_path)
-    table = drawn.write_proposers(params, tmp_path)
-    lines = (tmp_path / "tables/proposers.md").read_text().splitlines()
+    table = drawn.write_proposers(params, tmp_path, tmp_path / "show")
+    lines = (tmp_path / "show/proposers.md").read_text().splitlines()
     row = next(line for line in lines if "as f_LLM" in line)
     assert row == (
-        "| case14 | Language model, as f_LLM | 60.0 [55.0, 65.0] | +20.0 [+20.0, +20.0] | 10 | 5,000; 5,000 | ACE, seeds: 1 | "
+        "| case14 | Language model, as f_LLM | 60.0 [55.0, 65.0] | +20.0 [+20.0, +20.0] | 10 | ACE | "
         "57.0 [52.0, 62.0] | -3.0 [-8.0, +2.0] |"
     )
     assert any("| Look-ahead within 24 actions | 70.0" in line for line in lines)
     assert len(table) == 6 and set(table["scale"]) == {"quick"}
-    assert len(pd.read_csv(tmp_path / "figures/proposers.csv")) == 6
+    assert len(pd.read_csv(tmp_path / "show/proposers_figure.csv")) == 6
 
 
 @pytest.mark.parametrize(
     "low, high, said",
     [
-        (-8, 2, "no difference to its teacher can be told"),
+        (-8, 2, "points: not significant"),
         (-8, -1, "it has not learnt all that its teacher does"),
         (1, 8, "it is ahead of its teacher"),
     ],
@@ -436,10 +452,10 @@ def test_what_is_said_follows_from_the_interval(tmp_path, low, high, said):
 
 def test_the_figure_has_the_same_bytes_twice_and_a_missing_file_is_named(tmp_path):
     params = of_report(tmp_path)
-    drawn.write_proposers(params, tmp_path)
-    first = {p.name: p.read_bytes() for p in (tmp_path / "figures").iterdir()}
-    drawn.write_proposers(params, tmp_path)
-    assert first == {p.name: p.read_bytes() for p in (tmp_path / "figures").iterdir()} and len(first) == 4
-    (tmp_path / "proposers/case14.csv").unlink()
-    with pytest.raises(ReportError, match="dvc repro proposers@case14"):
-        drawn.write_proposers(params, tmp_path)
+    drawn.write_proposers(params, tmp_path, tmp_path / "show")
+    first = {p.name: p.read_bytes() for p in (tmp_path / "show").iterdir()}
+    drawn.write_proposers(params, tmp_path, tmp_path / "show")
+    assert first == {p.name: p.read_bytes() for p in (tmp_path / "show").iterdir()} and len(first) == 8
+    (tmp_path / "studies/proposers/case14.csv").unlink()
+    with pytest.raises(ReportError, match=r"run notebooks/studies/proposers_measure\.ipynb"):
+        drawn.write_proposers(params, tmp_path, tmp_path / "show")

@@ -2,17 +2,23 @@
 
 import io
 import json
+import re
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
+from conftest import ROOT
+from made_up_runs import change_episodes, change_manifest, change_provenance, change_training, drop_seed, write_seed
 
-from ace.report import claims, figures, measure, runs, show, stats, tables, typeset
+from ace import stats
+from ace.config import STUDIES, Params
+from ace.report import claims, claims_text, figures, formatting, labels, measure, notes, runs, tables
 from ace.report.runs import ReportError
-from ace.report.stats import Estimate
+from ace.run_files import read_provenance
+from ace.stats import Estimate
 
 ENVS = ["wcci2020", "case14"]
 EPISODES = 8
@@ -39,7 +45,11 @@ def small_grid():
         ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
     )
     days = {env: SimpleNamespace(days=SimpleNamespace(train=[0], test=[1])) for env in ENVS}
-    return SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, days=days, environment=days.get)
+    made = SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, days=days, environment=days.get, variants={})
+    for study in STUDIES:
+        setattr(made, study, SimpleNamespace(variants=[*grid.baselines, *grid.variants]))
+    made.seeds_of, made.played = (partial(of, made) for of in (Params.seeds_of, Params.played))
+    return made
 
 
 @pytest.fixture
@@ -52,7 +62,7 @@ def template(tmp_path_factory):
     folder, grid = tmp_path_factory.mktemp("template"), small_grid()
     for env in ENVS:
         for variant in runs.declared(grid):
-            for seed in runs.seeds_of(grid, variant):
+            for seed in grid.seeds_of(variant):
                 write_run(folder, env, variant, seed, trained=variant not in grid.grid.baselines)
     return folder
 
@@ -63,8 +73,6 @@ def results(tmp_path, template):
 
 
 def write_run(results, env, variant, seed, trained, level=None, refinements=None, scale="laptop"):
-    folder = results / "runs" / env / variant / f"seed={seed}"
-    folder.mkdir(parents=True)
     survival = (level or LEVELS[variant]) + 0.01 * seed + EPISODE_EASE
     episodes = pd.DataFrame(
         {
@@ -83,8 +91,7 @@ def write_run(results, env, variant, seed, trained, level=None, refinements=None
             "llm_calls": 0,
         }
     )
-    episodes.to_csv(folder / "episodes.csv", index=False)
-    budget = {"test": {"simulator_calls": int(episodes["simulator_calls"].sum()), "dc_calls": 0, "llm_calls": 0}}
+    budget, curve = {"test": {"simulator_calls": int(episodes["simulator_calls"].sum()), "dc_calls": 0, "llm_calls": 0}}, None
     if trained:
         budget["train"] = {
             "simulator_calls": 1000 + seed,
@@ -97,23 +104,14 @@ def write_run(results, env, variant, seed, trained, level=None, refinements=None
         decisions = np.array([500, 1000, 1500])
         curve = {"decisions": decisions, "env_steps": 3 * decisions, "split": "validation", "survival": survival[:3]}
         curve |= {"reward_mean": 0.3, "shaped": [0, 0, 5 if "no_critic" not in variant else 0]}
-        pd.DataFrame(curve).to_csv(folder / "training.csv", index=False)
+        curve = pd.DataFrame(curve)
     if refinements is None:
         refinements = 300 + 10 * seed if variant == "ace" else 0
     identity = {"env": env, "variant": variant, "seed": seed, "scale": scale, "test_hash": f"hash-of-{env}"}
     manifest = {**identity, "budget": budget}
     if trained:
         manifest["refinements"] = refinements
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    path = results / "provenance" / env / variant / f"seed={seed}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    provenance = {"wall_s": {"evaluate": 10.0 + seed, "llm": 80.0}}
-    path.write_text(json.dumps(provenance))
-
-
-def change_manifest(results, cell, **changes):
-    path = results / "runs" / cell / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    write_seed(results, manifest, episodes, curve, {"wall_s": {"evaluate": 10.0 + seed, "llm": 80.0}})
 
 
 def row(table, **where):
@@ -132,13 +130,6 @@ def test_iqm_by_hand():
     assert stats.iqm([1, 2, 3, 4, 5, 90]) == pytest.approx((2 + 3 + 4 + 5) / 4)  # floor(6/4) = 1 at each end
     assert stats.iqm([4, 8, 3]) == pytest.approx(5)  # fewer than four: the mean
     np.testing.assert_allclose(stats.iqm([[0, 1, 2, 30], [5, 6, 7, 80]]), [1.5, 6.5])
-
-
-@pytest.mark.parametrize("n", range(1, 14))
-def test_iqm_agrees_with_scipy(n):
-    trim_mean = pytest.importorskip("scipy.stats").trim_mean
-    scores = np.random.default_rng(n).normal(size=n)
-    assert stats.iqm(scores) == pytest.approx(trim_mean(scores, 0.25))
 
 
 def test_summary_by_hand():
@@ -170,7 +161,7 @@ def test_interval_of_the_mean_has_the_right_width():
 
 
 def test_seeds_are_resampled_too():
-    """All the spread lies between the seeds: the interval covers their range, however many episodes there are."""
+    """All the spread is between the seeds: the interval covers their range, however many episodes there are."""
     scores = np.repeat([[0.0], [1.0], [2.0]], 500, axis=1)
     low, high = stats.estimate([[scores]], lambda means: means[..., 0])[1:]
     assert (low, high) == pytest.approx((0, 2), abs=0.34)  # all three draws the lowest seed: 1 in 27
@@ -213,18 +204,18 @@ def test_malformed_scores_are_refused(scores):
 
 
 def test_missing_baseline_names_its_stage(params, results):
-    (results / "runs/case14/greedy/seed=0/episodes.csv").unlink()
-    with pytest.raises(ReportError, match=r"no episodes.csv in .*run `dvc repro baseline@case14-greedy`"):
+    (results / "runs/case14/greedy/episodes.csv").unlink()
+    with pytest.raises(ReportError, match=r"no episodes.csv in results/runs/case14/greedy: run `dvc repro "):
         runs.read(params, results)
 
 
 def test_missing_run_names_folder_and_target(params, results):
-    shutil.rmtree(results / "runs/case14/ace/seed=1")
+    drop_seed(results, "case14/ace/seed=1")
     with pytest.raises(ReportError) as error:
         runs.read(params, results)
     message = str(error.value)
-    assert "results/runs/case14/ace/seed=1" in message
-    assert "dvc repro train@case14-ace" in message
+    assert "no seed 1 in results/runs/case14/ace" in message
+    assert runs.target(params, "case14", "ace") in message
     assert "\n" not in message
 
 
@@ -235,14 +226,13 @@ def test_other_test_set_is_refused(params, results):
 
 
 def test_other_episodes_under_the_same_hash_are_refused(params, results):
-    path = results / "runs/case14/sac/seed=0/episodes.csv"
-    path.write_text(path.read_text().replace("t3", "t30"))
+    change_episodes(results, "case14/sac/seed=0", lambda table: table.replace({"scenario": {"t3": "t30"}}))
     with pytest.raises(ReportError, match=r"different test episodes"):
         runs.read(params, results)
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("scale", "quick"), ("variant", "ace"), ("seed", 5), ("env", "neurips2020")]
+    ("key", "value"), [("scale", "quick"), ("variant", "ace"), ("env", "neurips2020")]
 )
 def test_run_of_another_cell_is_refused(params, results, key, value):
     change_manifest(results, "wcci2020/sac/seed=1", **{key: value})
@@ -263,9 +253,8 @@ def test_undeclared_variant_is_refused(params, results):
 
 
 def test_empty_cells_are_refused(params, results):
-    path = results / "runs/wcci2020/greedy/seed=0/episodes.csv"
-    pd.read_csv(path).assign(reward=np.nan).to_csv(path, index=False)
-    with pytest.raises(ReportError, match=r"greedy/seed=0/episodes.csv has no test episodes or has empty cells"):
+    change_episodes(results, "wcci2020/greedy/seed=0", lambda table: table.assign(reward=np.nan))
+    with pytest.raises(ReportError, match=r"greedy/seed=0: no test episodes or empty cells in episodes.csv"):
         runs.read(params, results)
 
 
@@ -273,8 +262,8 @@ def test_empty_cells_are_refused(params, results):
 
 
 def test_main_table_by_hand(params, results):
-    table, _ = tables.write_main(params, results)
-    header = (results / "tables/main.csv").read_text().split("\n")[0]
+    table, _ = tables.write_main(params, results, results / "main")
+    header = (results / "main/main.csv").read_text().split("\n")[0]
     assert header == (
         "env,variant,metric,mean,std,iqm,ci_low,ci_high,n_seeds,n_episodes,simulator_calls,llm_calls,scale,"
         "dc_calls,train_s"
@@ -294,7 +283,7 @@ def test_main_table_by_hand(params, results):
 
 
 def test_paired_by_hand(params, results):
-    _, pairs = tables.write_main(params, results)
+    _, pairs = tables.write_main(params, results, results / "main")
     found = row(pairs, env="case14", a="ace", b="sac", metric="survival")
     assert found["difference"] == pytest.approx(30)
     assert (
@@ -307,7 +296,7 @@ def test_paired_by_hand(params, results):
 
 
 def test_roles_table(params, results):
-    table = tables.write_roles(params, results)
+    table = tables.write_roles(params, results, results / "roles")
     assert list(table["variant"].unique()) == ["ace", "ace_no_actor", "ace_no_critic", "sac"]
     found = row(table, env="wcci2020", variant="ace_no_critic", metric="survival")
     assert found["difference"] == pytest.approx(-10)
@@ -316,34 +305,81 @@ def test_roles_table(params, results):
     # of equal validation survival and reward the first checkpoint is kept; the third is the best of these curves
     assert list(table[table["metric"] == "survival"]["seeds_shaped"])[:3] == [3, 3, 0]
     assert set(table["checkpoint_decisions"]) == {1500}
-    text = (results / "tables/ablation_roles.md").read_text()
-    assert "| ACE without f_LLM | no | yes |" in text
-    assert "-10.0 [-1" in text
-    assert "DC calls" not in text, "the note explains the columns of this table only"
+    lines = (results / "roles/ablation_roles.md").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("| WCCI 2020 | ACE without g_LLM |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2:4] == ["yes", "no"] and cells[8] == "0 of 3"
+    assert cells[4].startswith("61.0 [") and cells[5].startswith("-10.0 [-1")
     said = tables.roles_answer(params, table).splitlines()
-    assert len(said) == len(ENVS) and said[0].startswith(f"- **{ENVS[0]}**, survival minus ACE's: ACE without f_LLM -30.0 [")
-    assert "ACE without g_LLM -10.0 [" in said[0] and "], below 0" in said[0] and "in 3 of 3 of ACE's checkpoints" in said[0]
+    assert len(said) == len(ENVS) and "not significant" not in said[0]
     level = table.assign(difference_high=1.0)
-    assert "not told apart from 0" in tables.roles_answer(params, level) and "below" not in tables.roles_answer(params, level)
+    assert tables.roles_answer(params, level).count("not significant") == 3 * len(ENVS)
     assert "nothing to compare" in tables.roles_answer(params, table[table["variant"] == "ace"])
 
 
 def test_leads_turn_a_pair_that_is_there_the_other_way_round(params, results):
-    _, pairs = tables.write_main(params, results)
+    _, pairs = tables.write_main(params, results, results / "main")
     params.days[ENVS[1]].days.test = [0]
     text = tables.leads(params, pairs[pairs["b"] != "sac"], ["sac", "reconnect", "expert_sac"])
-    assert f"| {ENVS[0]} | SAC | +30.0 [+2" in text and "] | above 0 |" in text  # from sac - ace
-    assert f"| {ENVS[1]}, same day | Reconnect lines | +36.0 [" in text  # from ace - reconnect
-    assert "expert" not in text and text.endswith(f"counted for no claim: {ENVS[1]}.\n")
-    level = pairs.assign(ci_low=-1.0)
-    assert "not told apart from 0" in tables.leads(params, level, ["sac"]) and "no claim" not in tables.leads(
-        params, level[level["env"] == ENVS[0]], ["sac"]
-    )
+    assert "| WCCI 2020 | SAC | +30.0 [+2" in text and "| significant |" in text  # from sac - ace
+    assert f"| {ENVS[1]}, tested on its training day | Reconnect lines | +36.0 [" in text  # from ace - reconnect
+    assert "expert" not in text and f"\n{ENVS[1]}: " in text, "which grid counts for no claim"
+    level = tables.leads(params, pairs.assign(ci_low=-1.0, ci_high=1.0), ["sac"])
+    assert "| significant |" not in level and level.count("| not significant |") == len(ENVS)
 
 
-def test_told_by_the_interval_alone():
+def test_an_interval_in_words():
     ends = [(0.1, 2), (-2, -0.1), (0, 2), (-1, 1), (np.nan, np.nan)]
-    assert [tables.told(*each) for each in ends] == ["above 0", "below 0", *["not told apart from 0"] * 3]
+    assert [stats.sign(*each) for each in ends] == [1, -1, 0, 0, 0]
+    assert [stats.describe_interval(*each) for each in ends] == [*["significant"] * 2, *["not significant"] * 3]
+
+
+def test_the_main_table_shows_means_with_their_interval_and_speaks_of_its_own_methods_only(params, results):
+    tables.write_main(params, results, results / "main")
+    text = (results / "main/main.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| ACE |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    found = stats.mean(runs.read(params, results).scores(ENVS[0], "ace", "survival"))
+    assert cells[1] == f"71.0 [{found.low:.1f}, {found.high:.1f}]" and cells[2] == "71.0 ± 1.0" and cells[-1] == f"3 x {EPISODES}"
+    assert cells[3:6] == ["10,230", "7,001", "40"]
+    assert "- Greedy look-ahead: " in text
+    assert not [name for name in (labels.label("llm4teach"), labels.label("expert_sac")) if name in text]
+
+
+def test_a_variant_that_a_user_adds_is_in_the_main_table_under_a_readable_name(params, results):
+    params.variants["ace_ask_twice"] = {"refine": {"every": 50}}
+    declare(params, results, {"ace_ask_twice": 0.8})
+    table, _ = tables.write_main(params, results, results / "main")
+    text = (results / "main/main.md").read_text()
+    assert row(table, env=ENVS[0], variant="ace_ask_twice", metric="survival")["mean"] == pytest.approx(81)
+    assert "| ACE, ask twice | 81.0 [" in text and "`refine.every = 50`" in text
+    assert "ace_ask_twice |" not in text
+
+
+@pytest.mark.parametrize(
+    ("variant", "name"),
+    [("ace_my_way", "ACE, my way"), ("sac_lr_high", "SAC, lr high"), ("api_ace", "API ACE"), ("my_llm", "My LLM")],
+)
+def test_a_variant_without_a_label_gets_a_readable_one(variant, name):
+    assert labels.label(variant) == name
+
+
+def test_notes_fill_in_their_fields_and_name_what_is_wrong():
+    assert "wcci2022: " in notes.note("main.same_day", grids="wcci2022")
+    for name, fields, problem in (
+        ("mian", {}, "there is no note 'mian'; there are .*main"),
+        ("main.gredy", {}, "no section 'gredy'; it has .*greedy"),
+        ("main.same_day", {}, "needs the fields grids"),
+        ("main.same_day", {"grids": "a", "seeds": 3}, "does not have the fields seeds"),
+    ):
+        with pytest.raises(notes.NoteError, match=problem):
+            notes.note(name, **fields)
+
+
+def test_the_main_note_quotes_the_measured_coverage():
+    measured = pd.read_csv(ROOT / "results/intervals.csv").set_index("seeds")["share_excluding_zero"]
+    shares = re.findall(r"([\d.]+) %", notes.note("main").split("too narrow")[1])
+    assert shares[:2] == [f"{100 * measured[n]:g}" for n in (3, 5)]
 
 
 @pytest.mark.parametrize(
@@ -363,12 +399,12 @@ def test_told_by_the_interval_alone():
     ],
 )
 def test_number(value, text):
-    assert typeset.number(value) == text
+    assert formatting.number(value) == text
 
 
 def test_csv_reads_back_with_whole_counts(params, results):
-    table, _ = tables.write_main(params, results)
-    text = (results / "tables/main.csv").read_text()
+    table, _ = tables.write_main(params, results, results / "main")
+    text = (results / "main/main.csv").read_text()
     assert text.endswith("\n") and "\r" not in text
     back = pd.read_csv(io.StringIO(text))
     assert back["n_seeds"].dtype.kind == back["simulator_calls"].dtype.kind == "i"
@@ -376,36 +412,28 @@ def test_csv_reads_back_with_whole_counts(params, results):
 
 
 def test_markdown_and_latex_escape():
-    assert typeset.markdown(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |\n"
-    text = typeset.latex(["Grid", "Method", "Survival, %"], [["w", "ACE without f_LLM", "1.0 ± 0.5"]], "t")
+    assert formatting.markdown(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |\n"
+    text = formatting.latex(["Grid", "Method", "Survival, %"], [["w", "ACE without f_LLM", "1.0 ± 0.5"]], "t")
     assert "f\\_LLM & 1.0 $\\pm$ 0.5 \\\\" in text
     assert "Survival, \\% \\\\" in text
 
 
 def write_everything(params, results):
-    table, _ = tables.write_main(params, results)
-    tables.write_roles(params, results)
-    figures.comparison(params, table, results)
-    figures.learning_curves(params, results)
-    claims.write(params, results)
+    paper = results / "paper"
+    table, _ = tables.write_main(params, results, paper / "10_table_main")
+    tables.write_roles(params, results, paper / "11_table_roles")
+    figures.comparison(params, table, runs.read(params, results), paper / "10_table_main")
+    figures.learning_curves(params, results, paper / "20_figure_learning")
+    claims.write(params, results, results / claims.WRITTEN)
     return {path.relative_to(results): path.read_bytes() for path in written(results)}
-
-
-@pytest.mark.parametrize(("longest", "scale"), [(1500, "linear"), (3000, "linear"), (5000, "log")])
-def test_decisions_are_shown_on_a_log_scale_where_some_methods_train_much_longer(longest, scale):
-    panel = Figure().subplots()
-    ends = [("sac", "validation", 1500), ("sac", "validation", 250), ("sac_5k", "validation", longest), ("greedy", "test", None)]
-    said = figures._scaled(panel, pd.DataFrame(ends, columns=["variant", "kind", "decisions"]))
-    assert panel.get_xscale() == scale and bool(said) == (scale == "log")
 
 
 def test_everything_has_the_same_bytes_twice(params, results):
     first, second = write_everything(params, results), write_everything(params, results)
-    names = {str(name) for name in first if (results / name).is_file()}
-    assert names >= {f"tables/main.{kind}" for kind in ("csv", "md", "tex")}
-    assert names >= {f"figures/learning_curves.{kind}" for kind in ("csv", "png", "svg", "pdf")}
-    assert names >= {f"figures/main.{kind}" for kind in ("csv", "png", "svg", "pdf")}
-    assert names >= {"claims.csv", "claims.md", "numbers.json", "tables/paired.csv", "tables/ablation_roles.csv"}
+    names = {name.name for name in first}
+    assert names >= {f"{name}.{kind}" for name in ("learning_curves", "main_figure") for kind in ("csv", "png", "svg", "pdf")}
+    assert names >= {f"{name}.{kind}" for name in ("main", "ablation_roles") for kind in ("csv", "md", "tex")}
+    assert names >= {"claims.csv", "claims.md", "numbers.json", "paired.csv"}
     assert [name for name in first if first[name] != second[name]] == []
     assert all(str(results).encode() not in content for content in first.values())
 
@@ -413,82 +441,6 @@ def test_everything_has_the_same_bytes_twice(params, results):
 def written(results):
     made = [path for path in results.rglob("*") if path.is_file()]
     return [path for path in sorted(made) if path.relative_to(results).parts[0] not in ("runs", "provenance")]
-
-
-# --- figures ---
-
-
-def test_learning_data_by_hand(params, results):
-    data = figures.learning_data(runs.read(params, results))
-    point = row(data, env="case14", variant="ace", decisions=1000)
-    ease = 100 * EPISODE_EASE[1]
-    assert point[["value", "low", "high"]].tolist() == pytest.approx([71 + ease, 70 + ease, 72 + ease])
-    assert (point["kind"], point["n_seeds"]) == ("validation", 3)
-    level = row(data, env="case14", variant="greedy")
-    assert (level["kind"], level["n_episodes"]) == ("test", EPISODES)
-    assert level["value"] == pytest.approx(90)
-    assert set(data.loc[data["kind"] == "test", "variant"]) == {"do_nothing", "reconnect", "greedy"}
-
-
-def test_curves_are_interpolated_where_validations_differ(params, results):
-    path = results / "runs/case14/sac/seed=1/training.csv"
-    pd.DataFrame({"decisions": [750, 1250], "split": "validation", "survival": [0.2, 0.6]}).to_csv(path, index=False)
-    data = figures.learning_data(runs.read(params, results, ["sac"]))
-    curve = data[data["env"] == "case14"]
-    assert curve["decisions"].tolist() == [750, 1000, 1250]  # only what all seeds cover
-    assert curve["high"].iloc[1] == pytest.approx(40)  # half-way from 20 to 60
-    assert curve["low"].iloc[1] == pytest.approx(40 + 100 * EPISODE_EASE[1])  # seed 0, as validated
-
-
-def test_seed_without_training_is_named(params, results):
-    (results / "runs/case14/sac/seed=1/training.csv").unlink()
-    with pytest.raises(ReportError, match=r"case14/sac.*dvc repro train@case14-sac"):
-        figures.learning_curves(params, results)
-
-
-def test_where_the_curves_end_is_told(params, results):
-    data = figures.learning_data(runs.read(params, results, ["sac", "ace", "ace_no_critic"]))
-    line = figures.ends_told(params, data).split("\n")[0]
-    assert line.startswith("- **wcci2020**, Survival, % of the horizon: ACE goes from 63 at 500 decisions to 67.6 (seeds 66.6")
-    assert "; SAC goes from 33 at 500 decisions to 37.6 (seeds" in line
-    assert "ACE is above SAC, even its lowest seed above the highest of SAC; the highest mean at the end is ACE" in line
-    assert line.endswith("the seeds of none of the 2 others reach into their range.")
-    data.loc[(data["variant"] == "sac") & (data["decisions"] == 1500), "high"] = 70.0
-    line = figures.ends_told(params, data).split("\n")[0]
-    assert "above SAC, but the ranges of their seeds overlap" in line and "the seeds of 1 of the 2 others" in line
-    data.loc[(data["variant"] == "sac") & (data["decisions"] == 1500), "value"] = 69.0
-    assert "ACE is not above SAC; the highest mean at the end is SAC's, 69 " in figures.ends_told(params, data)
-    alone = figures.ends_told(params, data[data["variant"] == "ace"])
-    assert "SAC" not in alone and alone.split("\n")[0].endswith(").")
-    assert list(figures.last_and_best(data))[2:4] == ["last survival, %", "best survival, %"]
-    assert list(figures.last_and_best(data, "q_std"))[2:4] == ["last Standard deviation of Q", "best Standard deviation of Q"]
-
-
-def test_a_validation_gets_one_marker():
-    assert figures._marked(np.array([255.0, 259, 261, 504, 540, 755, 760, 1001])).tolist() == [2, 4, 6, 7]
-    assert figures._marked(np.array([250.0, 500, 750])).tolist() == [0, 1, 2]
-    assert figures._marked(np.array([250.0])).tolist() == [0]
-
-
-def test_unknown_curve_is_refused(params, results):
-    with pytest.raises(ReportError, match="metric surival can't be drawn; there are survival"):
-        figures.learning_curves(params, results, metric="surival")
-
-
-def test_drawing_changes_no_setting_and_leaves_no_date(params, results):
-    import matplotlib as mpl
-
-    before = dict(mpl.rcParams)
-    figures.learning_curves(params, results)
-    assert {key: value for key, value in mpl.rcParams.items() if before[key] != value} == {}
-    assert "dc:date" not in (results / "figures/learning_curves.svg").read_text()
-    assert b"Software" not in (results / "figures/learning_curves.png").read_bytes()
-    assert b"Date" not in (results / "figures/learning_curves.pdf").read_bytes()
-
-
-def test_labels_are_spread():
-    assert figures._spread([25.0, 27.0, 93.0], 9, 98) == [25, 34, 93]
-    assert figures._spread([95.0, 97.0, 99.0], 9, 98) == [80, 89, 98]
 
 
 # --- claims ---
@@ -516,9 +468,9 @@ def test_verdict_by_range():
 
 
 def test_every_claim_has_a_row_and_an_allowed_verdict(params, results):
-    table = claims.write(params, results)
-    written_csv = pd.read_csv(results / "claims.csv")
-    assert (results / "claims.csv").read_text().split("\n")[0] == (
+    table = claims.write(params, results, results / claims.WRITTEN)
+    written_csv = pd.read_csv(results / claims.WRITTEN / "claims.csv")
+    assert (results / claims.WRITTEN / "claims.csv").read_text().split("\n")[0] == (
         "id,claim,paper_value,source,measured,ci_low,ci_high,n,scale,criterion,verdict,evidence"
     )
     assert list(written_csv["id"]) == [f"C{i}" for i in range(1, 15)]
@@ -531,7 +483,7 @@ def test_every_claim_has_a_row_and_an_allowed_verdict(params, results):
     assert row(table, id="C10")["evidence"] == (
         "not tested: variant ace_rbar_pos, ace_rbar_neg is not in the declared grid"
     )
-    counts = json.loads((results / "numbers.json").read_text())["claims"]
+    counts = json.loads((results / claims.WRITTEN / "numbers.json").read_text())["claims"]
     assert sum(counts.values()) == 14
 
 
@@ -554,7 +506,7 @@ def test_claim_about_wcci2020_needs_it(params, results):
     )
 
 
-def test_one_seed_is_told(params, results):
+def test_one_seed_is_said(params, results):
     params.seeds = [0]
     found = row(claims.evaluate(runs.read(params, results)), id="C2")
     assert found["n"] == "2 env x 1 seed x 8 episodes"
@@ -581,25 +533,25 @@ def test_c1_once_declared(params, results, expert, verdict):
     assert verdict_of("C1", params, results) == (verdict, pytest.approx(100 * (71 / (100 * expert + 1) - 1)))
 
 
-def test_claims_of_ace_tell_what_the_papers_loss_alone_gives(params, results):
+def test_claims_of_ace_hold_what_the_papers_loss_alone_gives(params, results):
     before = row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
     declare(params, results, {"ace_literal": 0.41})
-    told = claims.evaluate(runs.read(params, results)).set_index("id")["evidence"]
-    assert "ace_literal" not in before and told["C2"].startswith(before)
-    assert "(ace_literal): 1 [" in told["C2"] and told["C2"].endswith("partly")
-    assert "ace_literal" in told["C8"] and "ace_literal" in told["C9"] and "ace_literal" not in told["C3"]
+    found = claims.evaluate(runs.read(params, results)).set_index("id")["evidence"]
+    assert "ace_literal" not in before and found["C2"].startswith(before)
+    assert "(ace_literal): 1 [" in found["C2"] and found["C2"].endswith("partly")
+    assert "ace_literal" in found["C8"] and "ace_literal" in found["C9"] and "ace_literal" not in found["C3"]
 
 
-def test_c2_tells_what_a_longer_trained_sac_comes_to(params, results):
+def test_c2_says_what_a_longer_trained_sac_comes_to(params, results):
     before = row(claims.evaluate(runs.read(params, results)), id="C2")
     declare(params, results, {"sac_20k": 0.9, "ace_long": 0.8})
-    told = claims.evaluate(runs.read(params, results)).set_index("id")
-    assert told.loc["C2", "evidence"].startswith(before["evidence"] + "; ace against sac_20k: -20 [")
-    assert f"{told.loc['C2', 'measured']:.3g}" != "-20" and "ace_long" not in told.loc["C2", "evidence"], "alone"
-    longer = told.loc["C2", "evidence"].removeprefix(before["evidence"])
-    assert "a run used, corpus included: ace " in longer and " sac_20k " in longer, "budgets of both beside"
-    assert told.loc["C2", "verdict"] == before["verdict"]
-    assert not any("sac_20k" in evidence for name, evidence in told["evidence"].items() if name != "C2")
+    found = claims.evaluate(runs.read(params, results)).set_index("id")
+    assert found.loc["C2", "evidence"].startswith(before["evidence"] + "; ace against sac_20k: -20 [")
+    assert f"{found.loc['C2', 'measured']:.3g}" != "-20" and "ace_long" not in found.loc["C2", "evidence"], "alone"
+    longer = found.loc["C2", "evidence"].removeprefix(before["evidence"])
+    assert "a run used, corpus included: ace " in longer and " sac_20k " in longer, "budgets of both"
+    assert found.loc["C2", "verdict"] == before["verdict"]
+    assert not any("sac_20k" in evidence for name, evidence in found["evidence"].items() if name != "C2")
 
 
 def test_an_undefined_ratio_of_the_papers_loss_leaves_aces_own_verdict(params, results):
@@ -607,37 +559,39 @@ def test_an_undefined_ratio_of_the_papers_loss_leaves_aces_own_verdict(params, r
     declare(params, results, {"ace_literal": 0.1})
     for env in ENVS:
         for seed in params.seeds:
-            path = results / "runs" / env / "ace_literal" / f"seed={seed}" / "episodes.csv"
-            episodes = pd.read_csv(path)
-            episodes.assign(reward=-1.0).to_csv(path, index=False)
+            change_episodes(results, f"{env}/ace_literal/seed={seed}", lambda table: table.assign(reward=-1.0))
     assert verdict_of("C9", params, results) == before
     assert "(ace_literal): not tested (" in row(claims.evaluate(runs.read(params, results)), id="C9")["evidence"]
 
 
-def test_c2_tells_each_environment(params, results):
-    told = row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
-    assert told.startswith(f"by environment: {ENVS[0]} 30 [") and f"] reproduced, {ENVS[1]} 30 [" in told
+def test_c2_says_what_each_environment_gives(params, results):
+    evidence = row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
+    assert evidence.startswith(f"by environment: {ENVS[0]} 30 [") and f"] reproduced, {ENVS[1]} 30 [" in evidence
+    claims.write(params, results, results / "claims")
+    shown = (results / "claims/claims.md").read_text().split("## C2")[1].split("## C3")[0]
+    rows = [line for line in shown.splitlines() if " ACE minus SAC | " in line]
+    assert [line.split(" | ")[0].strip("| ") for line in rows] == ["WCCI 2020", ENVS[1]] and evidence not in shown
+    assert all(" | +30.0 [+" in line and line.endswith(" | 3 |") for line in rows)
     params.grid.environments = ENVS[:1]
     assert "by environment" not in row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
 
 
-def test_rows_of_a_grid_tested_on_its_training_day_say_so(params, results):
+def test_a_grid_tested_on_its_training_day_is_marked(params, results):
     params.days[ENVS[1]].days.test = [0]
-    tables.write_main(params, results)
-    tables.write_roles(params, results)
-    for name in ("main.md", "ablation_roles.md"):
-        grids = {line.split("|")[1].strip() for line in (results / "tables" / name).read_text().splitlines() if "| " in line}
-        assert {ENVS[0], f"{ENVS[1]}, same day"} == grids & {*ENVS, *(f"{env}, same day" for env in ENVS)}
+    tables.write_main(params, results, results / "main")
+    tables.write_roles(params, results, results / "main")
+    headings = re.findall(r"^## (.+)$", (results / "main/main.md").read_text(), re.MULTILINE)
+    roles = (results / "main/ablation_roles.md").read_text().splitlines()
+    marked = {line.split("|")[1].strip() for line in roles if "| ACE |" in line}
+    assert {*headings} == marked == {"WCCI 2020", f"{ENVS[1]}, tested on its training day"}
 
 
-def test_a_grid_tested_on_its_training_day_is_told_and_not_counted(params, results):
+def test_a_grid_tested_on_its_training_day_is_shown_and_not_counted(params, results):
     declare(params, results, {"expert_sac": 0.5})
     both = verdict_of("C2", params, results)
     for seed in params.seeds:
-        for name, survived in (("ace", 8), ("expert_sac", 1)):
-            path = results / "runs" / ENVS[1] / name / f"seed={seed}" / "episodes.csv"
-            episodes = pd.read_csv(path)
-            episodes.assign(survival=survived / 8).to_csv(path, index=False)
+        for name, survival in (("ace", 1.0), ("expert_sac", 0.125)):
+            change_episodes(results, f"{ENVS[1]}/{name}/seed={seed}", partial(pd.DataFrame.assign, survival=survival))
     params.days[ENVS[1]].days.test = [0]
     table = claims.evaluate(runs.read(params, results))
     c1, c2 = row(table, id="C1"), row(table, id="C2")
@@ -653,11 +607,10 @@ def test_c7_once_a_7b_model_was_asked(params, results, seconds, verdict):
     assert verdict_of("C7", params, results)[0] == "not tested"
     for env in ENVS:
         for seed in params.seeds:
-            settings = {"refine": {"every": 25, "most": 8, "limit": 700}, "train": {"decisions": 1500}}
+            settings = {"refine": {"every": 25, "max_cases": 8, "limit": 700}, "train": {"decisions": 1500}}
             settings["llm"] = {"model": "models/qwen2-7b-instruct"}
             change_manifest(results, f"{env}/ace/seed={seed}", settings=settings, refine_tried=300)
-            path = results / "provenance" / env / "ace" / f"seed={seed}.json"
-            path.write_text(json.dumps({"wall_s": {"evaluate": 10.0, "llm": 40 * seconds}}))
+            change_provenance(results, f"{env}/ace/seed={seed}", {"wall_s": {"evaluate": 10.0, "llm": 40 * seconds}})
     assert verdict_of("C7", params, results) == (verdict, pytest.approx(seconds))
 
 
@@ -675,11 +628,9 @@ def test_c10_once_declared(params, results, positive, verdict):
 
 def test_a_number_of_refinements_that_the_settings_decided_tests_nothing(params, results):
     declare(params, results, {"ace_rbar_pos": 0.6, "ace_rbar_neg": 0.6}, {"ace_rbar_pos": 510, "ace_rbar_neg": 83})
-    path = results / "runs" / ENVS[0] / "ace_rbar_pos" / "seed=1" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    settings = {"refine": {"every": 25, "most": 8, "limit": 700}, "train": {"decisions": 1500}}
+    settings = {"refine": {"every": 25, "max_cases": 8, "limit": 700}, "train": {"decisions": 1500}}
     for tried, tested in ((300, True), (470, False)):
-        path.write_text(json.dumps(manifest | {"settings": settings, "refine_tried": tried}))
+        change_manifest(results, f"{ENVS[0]}/ace_rbar_pos/seed=1", settings=settings, refine_tried=tried)
         assert (verdict_of("C10", params, results)[0] != "not tested") == tested
 
 
@@ -705,13 +656,13 @@ def test_c13_and_c14_once_declared(params, results):
 
 def test_a_variant_with_a_model_of_its_own_is_read_everywhere_with_all_seeds(params, results):
     params.grid.other_model = ["ace_lean"]
-    with pytest.raises(ReportError, match=rf"dvc repro.* other_model@{ENVS[0]}-ace_lean"):
+    with pytest.raises(ReportError, match=rf"{ENVS[0]}/ace_lean: run `dvc repro "):
         runs.read(params, results)
     for env in ENVS:
-        for seed in runs.seeds_of(params, "ace_lean"):
+        for seed in params.seeds_of("ace_lean"):
             write_run(results, env, "ace_lean", seed, True, 0.66)
     assert len(runs.read(params, results).of(ENVS[1], "ace_lean")) == 3
-    table, pairs = tables.write_main(params, results)
+    table, pairs = tables.write_main(params, results, results / "main")
     assert row(table, env=ENVS[0], variant="ace_lean", metric="survival")["n_seeds"] == 3
     assert row(pairs, env=ENVS[0], a="ace_lean", b="ace", metric="survival")["difference"] == pytest.approx(-4)
 
@@ -724,11 +675,11 @@ def test_an_ablation_is_read_on_its_environment_with_its_seeds(params, results):
     assert everything.environments_of(["ace", "ace_no_finetune"]) == [ENVS[0]]
     assert everything.environments_of(["ace"]) == ENVS and len(everything.of(ENVS[0], "ace")) == 3
     assert runs.read(params, results, ["ace", "ace_no_finetune"]).environments == [ENVS[0]]
-    assert "ace_no_finetune" not in set(tables.write_main(params, results)[0]["variant"])
-    found = row(claims.write(params, results), id="C12")
+    assert "ace_no_finetune" not in set(tables.write_main(params, results, results / "main")[0]["variant"])
+    found = row(claims.write(params, results, results / claims.WRITTEN), id="C12")
     assert found["verdict"] != "not tested" and found["n"] == f"1 env x 2 seeds x {EPISODES} episodes"  # those that both have
-    shutil.rmtree(results / "runs" / ENVS[0] / "ace_no_finetune" / "seed=1")
-    with pytest.raises(runs.ReportError, match="dvc repro ablation@ace_no_finetune"):
+    drop_seed(results, f"{ENVS[0]}/ace_no_finetune/seed=1")
+    with pytest.raises(runs.ReportError, match=r"no seed 1 in .*ace_no_finetune: run `dvc repro "):
         runs.read(params, results)
 
 
@@ -740,7 +691,7 @@ def test_c4_needs_enough_training(params, results):
         for seed in params.seeds:
             curve = {"env_steps": [90_000, 150_000 + seed, 200_000], "survival": [0.3, 0.6, 0.5]}
             curve = pd.DataFrame({"decisions": [1, 2, 3], "split": "validation", **curve})
-            curve.to_csv(results / f"runs/{env}/expert_100k/seed={seed}/training.csv", index=False)
+            change_training(results, f"{env}/expert_100k/seed={seed}", lambda _, curve=curve: curve)
     assert verdict_of("C4", params, results) == ("reproduced", 150_001)
 
 
@@ -748,7 +699,7 @@ def test_times_come_from_provenance(params, results):
     declare(params, results, {"expert_sac": 0.5})
     # as many seconds for fewer steps
     assert verdict_of("C5", params, results) == ("reproduced", pytest.approx(71 / 51, rel=0.02))
-    (results / "provenance/case14/expert_sac/seed=1.json").unlink()
+    change_provenance(results, "case14/expert_sac/seed=1", None)
     found = row(claims.evaluate(runs.read(params, results)), id="C5")
     assert found["evidence"] == "not tested: no wall_s.evaluate in the provenance of case14/expert_sac"
 
@@ -756,28 +707,29 @@ def test_times_come_from_provenance(params, results):
 # --- showing ---
 
 
-def test_readme_is_renewed_and_staleness_told(params, results, tmp_path):
-    claims.write(params, results)
+def test_readme_is_renewed_and_staleness_found(params, results, tmp_path):
+    claims.write(params, results, results / claims.WRITTEN)
     table = claims.read_written(results)
     readme = tmp_path / "README.md"
-    readme.write_text(f"# Title\n{show.START}\nold\n{show.END}\nmore\n")
-    assert "README.md does not show" in show.readme_is_stale(readme, table)
-    assert show.update_readme(readme, table)
-    assert show.readme_is_stale(readme, table) is None
-    assert not show.update_readme(readme, table)
+    readme.write_text(f"# Title\n{claims_text.START}\nold\n{claims_text.END}\nmore\n")
+    assert "README.md does not show" in claims_text.readme_is_stale(readme, table)
+    assert claims_text.update_readme(readme, table)
+    assert claims_text.readme_is_stale(readme, table) is None
+    assert not claims_text.update_readme(readme, table)
     text = readme.read_text()
     assert text.startswith("# Title\n")
-    assert text.endswith(f"{show.END}\nmore\n")
-    assert "| C2 Survival of ACE against plain RL | `10_table_main` | `table_main` | 77 % against 39.5 % | 30 [" in text
+    assert text.endswith(f"{claims_text.END}\nmore\n")
+    cells = next(line for line in text.splitlines() if line.startswith("| C2 ")).strip("| ").split(" | ")
+    assert cells[1] == "77 % against 39.5 %" and cells[2].startswith("30 [") and cells[3] == "reproduced"
     readme.write_text(text.replace("77 %", "78 %"))
-    assert show.readme_is_stale(readme, table)
+    assert claims_text.readme_is_stale(readme, table)
 
 
 def test_readme_without_markers_is_refused(params, results, tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text(f"{show.END} {show.START}")
+    readme.write_text(f"{claims_text.END} {claims_text.START}")
     with pytest.raises(ReportError, match=r"README.md needs <!-- claims:start -->"):
-        show.update_readme(readme, claims.write(params, results))
+        claims_text.update_readme(readme, claims.write(params, results, results / claims.WRITTEN))
 
 
 def test_command_prints_claims_and_where_to_look(params, results, tmp_path, monkeypatch, capsys):
@@ -786,20 +738,18 @@ def test_command_prints_claims_and_where_to_look(params, results, tmp_path, monk
     (workspace / "params.yaml").write_text("")
     monkeypatch.chdir(workspace)
     assert claims.main([]) == 1
-    assert (
-        capsys.readouterr().err
-        == "claims: no results/claims.csv in workspace: run `make quick` or `dvc repro claims`\n"
-    )
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "no results/paper/90_claims/claims.csv in workspace" in error
     write_everything(params, workspace / "results")
     assert claims.main([]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 121
     assert [line.split()[0] for line in out.splitlines()[1:15]] == [f"C{i}" for i in range(1, 15)]
-    assert "results/tables/main.md" in out
+    assert "results/paper/10_table_main/main.md" in out
     assert claims.main(["--raedme"]) == 1
     monkeypatch.chdir(tmp_path)
     assert claims.main(["workspace"]) == 0
-    assert "  workspace/results/tables/main.md " in capsys.readouterr().out, "as typed from where the user is"
+    assert "  workspace/results/paper/10_table_main/main.md " in capsys.readouterr().out, "as typed from where the user is"
 
 
 @pytest.mark.parametrize("name", ["10_table_main", "11_table_roles", "20_figure_learning", "90_claims"])
@@ -821,14 +771,15 @@ def test_notebooks_are_clean_sources(name):
 
 def test_methods_of_another_makers_processor_are_named_below_the_main_table(params, results):
     def run_on(variant, cpu):
-        for path in (results / "provenance").glob(f"*/{variant}/*.json"):
-            path.write_text(json.dumps({**json.loads(path.read_text()), "cpu": cpu}))
+        for env in params.grid.environments:
+            for seed, noted in read_provenance(results, env, variant).items():
+                change_provenance(results, f"{env}/{variant}/seed={seed}", {**noted, "cpu": cpu})
 
     for variant, cpu in (("ace", "Intel(R) Xeon(R)"), ("sac", "Intel Core"), ("ace_no_actor", "AMD EPYC")):
         run_on(variant, cpu)
-    main = results / "tables/main.md"
-    tables.write_main(params, results)
-    assert "another maker than ACE, at least in part: ACE without f_LLM; seconds" in main.read_text()
+    main = results / "main/main.md"
+    tables.write_main(params, results, results / "main")
+    assert "another maker's processor than ACE, at least in part: ACE without f_LLM." in main.read_text()
     run_on("ace_no_actor", "Intel(R) Xeon(R) Processor")
-    tables.write_main(params, results)
+    tables.write_main(params, results, results / "main")
     assert "another maker" not in main.read_text()

@@ -7,9 +7,11 @@ import pytest
 from conftest import ROOT
 
 from ace import config
-from ace.report import claims, runs, show
+from ace.report import claims, claims_text, runs
+from ace.run_files import POLICY, cell_folder, read_cell, read_provenance
 
 RESULTS = ROOT / "results"
+MAIN = RESULTS / "paper" / "10_table_main"
 
 
 @pytest.fixture(scope="module")
@@ -18,27 +20,36 @@ def committed(params):
 
 
 def test_readme_shows_the_committed_claims():
-    assert show.readme_is_stale(ROOT / "README.md", claims.read_written(RESULTS)) is None
-
-
-def test_readme_shows_files_that_are_there():
-    text = (ROOT / "README.md").read_text()
-    for place in [part.split(")")[0] for part in text.split("](")[1:]]:
-        assert place.startswith("http") or (ROOT / place).exists(), place
+    assert claims_text.readme_is_stale(ROOT / "README.md", claims.read_written(RESULTS)) is None
 
 
 def test_every_survival_in_the_main_table_is_the_mean_of_its_run_files(params):
-    table = pd.read_csv(RESULTS / "tables" / "main.csv")
+    table = pd.read_csv(MAIN / "main.csv")
     rows = table[table["metric"] == "survival"]
     assert {"do_nothing", "reconnect", "greedy", "sac", "ace"} <= set(rows["variant"])
     for row in rows.itertuples():
-        seeds = params.seeds if row.variant in [*params.grid.variants, *params.grid.other_model] else [0]
-        means = []
-        for seed in seeds:
-            episodes = pd.read_csv(RESULTS / "runs" / row.env / row.variant / f"seed={seed}" / "episodes.csv")
-            means.append(100 * episodes["survival"].mean())
-        assert row.mean == pytest.approx(sum(means) / len(means), rel=1e-4)
+        seeds = params.seeds_of(row.variant)
+        episodes = pd.read_csv(cell_folder(RESULTS, row.env, row.variant) / "episodes.csv")
+        means = episodes[episodes["seed"].isin(seeds)].groupby("seed")["survival"].mean()
+        assert row.mean == pytest.approx(100 * means.mean(), rel=1e-4)
         assert row.n_seeds == len(seeds) and row.scale == params.scale
+
+
+def test_committed_runs_are_those_that_their_provenance_was_noted_for():
+    cells = sorted(path.parent for path in RESULTS.glob("runs/*/*/manifest.json"))
+    assert len(cells) > 50
+    for folder in cells:
+        runs_, noted = read_cell(folder), read_provenance(RESULTS, folder.parent.name, folder.name)
+        assert set(noted) == set(runs_)
+        seed = min(runs_)  # of each cell one: every policy is half a minute
+        assert runs_[seed].digest() == noted[seed]["result_sha256"], folder
+
+
+def test_every_policy_that_a_study_plays_is_there(params, committed):
+    for env in committed.environments:
+        for variant in committed.methods_of(env):
+            for seed in params.seeds_of(variant) if params.keeps_policy(env, variant) else []:
+                assert (cell_folder(RESULTS, env, variant) / f"seed={seed}" / POLICY).is_file(), (env, variant, seed)
 
 
 def test_all_methods_played_the_same_test_episodes(committed):
@@ -56,7 +67,7 @@ def test_runs_are_of_the_parameters_as_they_stand(params, committed):
                 assert run.manifest["environment"] == json.loads(params.environment(env).model_dump_json())
 
 
-def test_deployed_policies_asked_nobody(committed):
+def test_deployed_policies_asked_neither_simulator_nor_model(committed):
     for env in committed.environments:
         for variant in committed.methods_of(env):
             for run in committed.of(env, variant):
@@ -73,9 +84,9 @@ def test_every_claim_is_there_with_a_verdict():
 
 
 def test_claims_and_paired_differences_tell_the_same(params):
-    """One number must not have two intervals, an above-0 here and a not-told-apart there."""
+    """One number must not have two intervals, significant here and not significant there."""
     evidence = claims.read_written(RESULTS).set_index("id").loc["C2", "evidence"]
-    pairs = pd.read_csv(RESULTS / "tables" / "paired.csv").set_index(["env", "a", "b", "metric"])
+    pairs = pd.read_csv(MAIN / "paired.csv").set_index(["env", "a", "b", "metric"])
     own, _, longer = evidence.partition("ace against sac_5k: ")
     for env in params.grid.environments:
         for other, told in (("sac", own), ("sac_5k", longer)):

@@ -18,7 +18,15 @@ from ace.rl.distribution import (
     mode,
     most_probable,
 )
-from ace.rl.policy import load_policy
+from ace.rl.fast_ops import (
+    BoundedLogits,
+    GatheredQ,
+    SoftmaxExpectation,
+    bounded_logits,
+    expectation,
+    gathered_q,
+)
+from ace.rl.policy import LOGIT_BOUND, load_policy
 from ace.rl.sac import SAC, critic_loss, policy_loss, q_of, soft_target, temperature_loss, values_of
 
 F = 4
@@ -405,6 +413,37 @@ def test_policy_loss_and_its_gradient_equal_enumeration(rows, bc):
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-9)
 
 
+def values_and_gradients(operation, *inputs):
+    """inputs: tensors; those of float64 get a gradient, weighted unevenly over the batch."""
+    inputs = [x.clone().requires_grad_(x.dtype == torch.float64) for x in inputs]
+    out = operation(*inputs)
+    (out * torch.linspace(0.5, 2.0, out.numel(), dtype=out.dtype).reshape(out.shape)).sum().backward()
+    return [out.detach(), *(x.grad for x in inputs if x.grad is not None)]
+
+
+def compare(fast, plain, *inputs):
+    for ours, theirs in zip(*(values_and_gradients(form, *inputs) for form in (fast, plain)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_by_hand_are_those_of_autograd():
+    torch.manual_seed(0)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64)  # noqa: E731
+    f = draw(5, 8)
+
+    def fast_expectation(top, hub):
+        return SoftmaxExpectation.apply(top, hub, top.detach().softmax(1), torch.cat([f, torch.zeros(5, 1)], 1))
+
+    compare(fast_expectation, lambda top, hub: expectation(top, hub, f), 3 * draw(5, 9), draw(5))
+    place, coefficient = torch.randint(11, (5, 4)), draw(5, 4)
+    place[0] = 3  # the same output several times
+    compare(lambda h, w, b: GatheredQ.apply(h, w, b, place, coefficient),
+            lambda h, w, b: gathered_q(h, w, b, place, coefficient), draw(5, 6), draw(11, 6), draw(11))  # fmt: skip
+    prior = draw(9)
+    compare(lambda raw: BoundedLogits.apply(raw, prior.detach(), LOGIT_BOUND),
+            lambda raw: bounded_logits(raw, prior, LOGIT_BOUND), 10 * draw(5, 9))  # fmt: skip
+
+
 def test_temperature_loss_counts_states_with_a_choice_only():
     log_alpha = torch.tensor(-2.0, requires_grad=True)
     entropy, choice = torch.tensor([1.5, 0.0, 0.9]), torch.tensor([True, False, True])
@@ -569,7 +608,10 @@ def test_deployed_policy_round_trip(tmp_path):
     assert not np.array_equal(policy.logits(x), sac.deployed.logits(x))
     sac.deployed.save(two)
     reread = load_policy(two, SMALL)
-    np.testing.assert_array_equal(reread.logits(x), sac.deployed.logits(x))
+    for name, weights in sac.deployed.weights.items():  # the file is float16, what is read computes in float32
+        assert reread.weights[name].dtype == np.float32
+        np.testing.assert_array_equal(reread.weights[name], weights.astype(np.float16))
+    np.testing.assert_allclose(reread.logits(x), sac.deployed.logits(x), atol=0.02)
     assert reread.act(x, legal, None) == sac.act(x, legal, greedy=True)
     assert policy.act(x, legal, np.random.default_rng(1)) in range(sac.space.n_actions)
 
@@ -582,7 +624,7 @@ def test_deployed_policy_errors_are_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"another catalogue: hub_bits is 0 there and 3 here$"):
         load_policy(path, SMALL)
     save_file({"weight": np.zeros(3, np.float32)}, str(path))
-    with pytest.raises(ValueError, match=r"p.safetensors is no trained policy: it has no card; give the policy.safetensors"):
+    with pytest.raises(ValueError, match=r"p.safetensors is no trained policy: it declares no sizes; give the policy"):
         load_policy(path, SMALL)
     path.write_text("a letter")
     with pytest.raises(ValueError, match=r"p.safetensors is no trained policy: .*; give the policy.safetensors of a run$"):

@@ -1,21 +1,25 @@
 """`make verify`: what agrees is told, what does not is named, and whoever asks wrongly gets one line."""
 
-import hashlib
+import gzip
 import json
 import shutil
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, small_params
+from made_up_runs import change_manifest, change_provenance, drop_seed, write_seed
+from safetensors.numpy import save_file
 
 from ace.pipeline import recompute
 from ace.pipeline.recompute import Cell, choose
 from ace.pipeline.workspace import WorkspaceError
-from ace.records import _cpu
-from ace.report import tables, verify
-from ace.report.verify import OUTSIDE, TOLD, WITHIN
+from ace.report import compared_values, tables, verify
+from ace.report.compared_values import NOT_JUDGED, OUTSIDE, WITHIN
+from ace.run_files import POLICY, TRANSCRIPT, policy_digest, processor, read_cell
 
 TABLE = "env,variant,mean,evidence\ncase14,sac,36.25,ace 81.29\ncase14,ace,81.3,\n"
 OTHER = "another processor"
@@ -43,19 +47,19 @@ def wrong(items):
 
 
 def test_a_table_that_agrees_is_one_line_with_a_count(both):
-    (item,) = verify.compare(*both("results/tables/x.csv", TABLE), "results/tables/x.csv")
+    (item,) = verify.compare(*both("results/paper/toy/x.csv", TABLE), "results/paper/toy/x.csv")
     assert (item.committed, item.recomputed, item.verdict) == ("12 values", "12 agree", WITHIN)
 
 
 def test_a_tampered_number_is_named_with_file_row_and_column(both, capsys):
-    roots = both("results/tables/x.csv", TABLE.replace("81.3", "91.3"), TABLE)
-    code = verify.main([*map(str, roots), "results/tables/x.csv"])
+    roots = both("results/paper/toy/x.csv", TABLE.replace("81.3", "91.3"), TABLE)
+    code = verify.main([*map(str, roots), "results/paper/toy/x.csv"])
     head, counted, named, *_ = capsys.readouterr().out.splitlines()
     assert code == 1
     assert head.split() == ["item", "committed", "recomputed", "tolerance", "verdict"]
     assert "12 values" in counted and "11 agree" in counted and counted.endswith(OUTSIDE)
-    assert " ".join(named.split()) == "results/tables/x.csv, line 3 (case14, ace), mean 91.3 81.3 exact outside"
-    assert verify.main([*map(str, roots[1:] * 2), "results/tables/x.csv"]) == 0
+    assert " ".join(named.split()) == "results/paper/toy/x.csv, line 3 (case14, ace), mean 91.3 81.3 exact outside"
+    assert verify.main([*map(str, roots[1:] * 2), "results/paper/toy/x.csv"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -69,14 +73,14 @@ def test_a_tampered_number_is_named_with_file_row_and_column(both, capsys):
     ],
 )
 def test_every_kind_of_text_file_is_compared_value_by_value(both, name, content, old, new, place):
-    path = f"results/tables/{name}"
+    path = f"results/paper/toy/{name}"
     items = verify.compare(*both(path, content, content.replace(old, new)), path)
     named = [item.place for item in items[1:]]
     assert (f"{path}, {place}" in named) if place else named == []
 
 
 def test_what_only_one_side_has_is_outside(both):
-    path = "results/tables/x.csv"
+    path = "results/paper/toy/x.csv"
     longer = TABLE + "case14,greedy,100,\n"
     places = [place for place, *_ in wrong(verify.compare(*both(path, longer, TABLE), path))]
     assert f"{path}, line 4 (case14, greedy), mean" in places
@@ -86,10 +90,29 @@ def test_what_only_one_side_has_is_outside(both):
     assert wrong(verify.compare(committed, recomputed, path)) == [(path, "there", "missing")]
 
 
-def test_the_bytes_of_a_picture_are_told_and_not_judged(both):
-    path = "results/figures/x.png"
+def test_a_folder_has_the_same_files_on_both_sides(both):
+    folder = "results/paper/toy"
+    committed, recomputed = both(f"{folder}/x.csv", TABLE)
+    (committed / folder / "run.ipynb").write_text("{}")
+    assert wrong(verify.compare(committed, recomputed, folder)) == []
+    (recomputed / folder / "more.csv").write_text(TABLE)
+    assert wrong(verify.compare(committed, recomputed, folder)) == [(f"{folder}/more.csv", "missing", "there")]
+    (committed / folder / "x.csv").unlink()
+    assert (f"{folder}/x.csv", "missing", "there") in wrong(verify.compare(committed, recomputed, folder))
+    for root in (committed, recomputed):
+        (root / "results/empty").mkdir()
+    assert wrong(verify.compare(committed, recomputed, "results/empty")) == [("results/empty", "empty", "empty")]
+
+
+def test_a_file_that_is_no_json_is_named(both):
+    (item,) = verify.compare(*both("results/paper/toy/x.json", "{}", "{"), "results/paper/toy/x.json")
+    assert item.verdict == OUTSIDE and item.place.startswith("results/paper/toy/x.json cannot be compared: ")
+
+
+def test_the_bytes_of_a_picture_are_shown_and_not_judged(both):
+    path = "results/paper/toy/x.png"
     (item,) = verify.compare(*both(path, b"\x89a", b"\x89b"), path)
-    assert item.verdict == TOLD and item.committed != item.recomputed
+    assert item.verdict == NOT_JUDGED and item.committed != item.recomputed
     (item,) = verify.compare(*both(path, b"\x89a"), path)
     assert item.verdict == WITHIN
 
@@ -109,12 +132,12 @@ def test_the_bytes_of_a_picture_are_told_and_not_judged(both):
     ],
 )
 def test_the_tolerance_of_other_processors_by_hand(a, b, same):
-    assert verify.agree(a, b, 1e-5) == same
-    assert not verify.agree(a, b), "without a tolerance only the same text agrees"
+    assert compared_values.agree(a, b, 1e-5) == same
+    assert not compared_values.agree(a, b), "without a tolerance only the same text agrees"
 
 
 def test_long_texts_are_cut_to_where_they_part():
-    a, b = verify.difference("a long sentence that ends well", "a long sentence that ends ill", width=20)
+    a, b = compared_values.difference("a long sentence that ends well", "a long sentence that ends ill", width=20)
     assert a.endswith("ends well") and b.endswith("ends ill") and len(a) <= 20
 
 
@@ -124,16 +147,15 @@ RUN = "results/runs/toy/a"
 
 
 def write_run(root, seed, survival, method="sac", refinements=300, cpu=None):
-    folder = root / RUN / f"seed={seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = "".join(f"{i},{s},{100 * s},0.5,20\n" for i, s in enumerate((survival, survival + 0.1)))
-    (folder / "episodes.csv").write_text("episode,survival,reward,reward_mean,decisions\n" + rows)
+    """survival: of the first of two episodes, the second survives 0.1 more; or a list, of each."""
+    survived = survival if isinstance(survival, list) else [survival, survival + 0.1]
+    rewards = [100 * s for s in survived]
+    episodes = {"episode": range(len(survived)), "survival": survived, "reward": rewards, "reward_mean": 0.5, "decisions": 20}
     budget = {"train": {"simulator_calls": 100, "env_steps": 9}, "test": {"simulator_calls": 10, "llm_calls": 1}}
-    manifest = {"budget": budget, "settings": {"method": method}, "test_hash": "abc", "scale": "quick"}
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "refinements": refinements}))
-    path = (root / RUN.replace("runs", "provenance", 1) / f"seed={seed}").with_suffix(".json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"cpu": cpu or _cpu(), "wall_s": {"train": 60.0, "evaluate": 30.0}}))
+    manifest = {"env": "toy", "variant": "a", "seed": seed, "test_hash": "abc", "scale": "quick", "budget": budget}
+    manifest |= {"settings": {"method": method}, "refinements": refinements}
+    noted = {"cpu": cpu or processor(), "wall_s": {"train": 60.0, "evaluate": 30.0}}
+    write_seed(root / "results", manifest, pd.DataFrame(episodes), provenance=noted)
     return root
 
 
@@ -168,10 +190,106 @@ def test_a_run_that_differs_is_outside_on_its_own_processor(committed, tmp_path)
     assert items[path].verdict == OUTSIDE and items["refinements"].verdict == WITHIN
 
 
+def test_a_cell_is_compared_seed_by_seed_and_a_seed_that_is_missing_is_named(committed, tmp_path):
+    for seed, survival in enumerate((0.3, 0.4, 0.5)):
+        write_run(tmp_path / "again", seed, survival, refinements=300 + 10 * seed)
+    items = verify.compare(committed, tmp_path / "again", RUN)
+    assert [item.place for item in items if item.place.startswith(RUN)] == [f"{RUN}/seed={seed}" for seed in (0, 1, 2)]
+    assert wrong(items) == [] == wrong(verify.compare(committed, tmp_path / "again", "results/runs"))
+    drop_seed(tmp_path / "again/results", "toy/a/seed=1")
+    assert wrong(verify.compare(committed, tmp_path / "again", RUN)) == [(f"{RUN}/seed=1", "there", "missing")]
+    assert wrong(verify.compare(committed, tmp_path / "nothing", f"{RUN}/seed=0")) == [(f"{RUN}/seed=0", "there", "missing")]
+
+
+def test_a_policy_is_compared_by_its_weights_and_a_transcript_by_its_text(committed, tmp_path):
+    again, path = write_run(tmp_path / "again", 0, 0.3), f"{RUN}/seed=0"
+    weights = np.linspace(0, 1, 7, dtype=np.float32)
+    for root, kind, level in ((committed, np.float32, 1), (again, np.float16, 9)):
+        (root / path).mkdir(exist_ok=True)
+        save_file({"w": weights.astype(kind)}, root / path / POLICY)
+        (root / path / TRANSCRIPT).write_bytes(gzip.compress(b"text", level))
+    assert wrong(verify.compare(committed, again, path)) == [], "float32 and float16, packed otherwise: the same"
+    save_file({"w": weights + 0.01}, again / path / POLICY)
+    (again / path / TRANSCRIPT).write_bytes(gzip.compress(b"texts"))
+    named = [place for place, *_ in wrong(verify.compare(committed, again, path))]
+    assert named == [path, f"{path}  sha256 of the policy", f"{path}  sha256 of the transcript"]
+
+
+@pytest.fixture
+def rounded(tmp_path):
+    """rounded(survivals, seed=0) -> the items of a seed tested in float32, each episode 0.9, against the same in float16."""
+
+    def compare(survivals, policy="same", **changes):
+        for name, tested, played, weights in (("old", "float32", [0.9] * 30, "same"), ("new", "float16", survivals, policy)):
+            root = write_run(tmp_path / name, 0, played)
+            change_manifest(root / "results", "toy/a/seed=0", tested_weights=tested, policy_sha256=weights)
+        change_manifest(tmp_path / "new/results", "toy/a/seed=0", **changes)
+        return verify.compare(tmp_path / "old", tmp_path / "new", f"{RUN}/seed=0")
+
+    return compare
+
+
+ROUNDED_ITEM = ("episodes that differ, of a test in float32",)
+OF_TEST = {"survival, % of the horizon", "reward of an episode", "sha256 of episodes.csv", *ROUNDED_ITEM}
+
+
+@pytest.mark.parametrize(
+    ("survivals", "verdict"),
+    [
+        ([0.9] * 30, WITHIN),
+        ([0.5] * 3 + [0.9] * 27, WITHIN),  # 4 points
+        ([0.8] * 4 + [0.9] * 26, OUTSIDE),  # four episodes
+        ([0.3] * 3 + [0.9] * 27, OUTSIDE),  # 6 points
+        ([0.01] * 30, OUTSIDE),
+        ([0.9] * 29, OUTSIDE),  # not the same test
+    ],
+)
+def test_the_test_of_the_same_weights_in_float32_is_held_to_a_bound(rounded, survivals, verdict):
+    items = by_place(rounded(survivals))
+    assert items[f"{RUN}/seed=0"].verdict == verdict
+    found = {place.removeprefix(f"{RUN}/seed=0").strip(): item for place, item in items.items()}
+    (judged,) = (found[place] for place in ROUNDED_ITEM)
+    assert (judged.tolerance, judged.verdict) == ("3 episodes, 5 points", verdict)
+    assert {item.verdict for place, item in found.items() if place not in OF_TEST and place} <= {WITHIN, verdict}
+    assert found["refinements"].verdict == WITHIN and NOT_JUDGED not in {item.verdict for item in items.values()}
+    assert found["sha256 of episodes.csv"].tolerance == ("exact" if survivals == [0.9] * 30 else judged.tolerance)
+
+
+def test_beside_the_test_of_the_same_weights_all_is_exact(rounded):
+    survivals = [0.5, *[0.9] * 29]
+    named = [place for place, *_ in wrong(rounded(survivals, refinements=299))]
+    assert named == [f"{RUN}/seed=0{place}" for place in ("", "  refinements", "  sha256 of manifest.json")]
+    named = [place for place, *_ in wrong(rounded(survivals, policy="other"))]
+    assert {f"{RUN}/seed=0  sha256 of {what}" for what in ("episodes.csv", "the policy")} <= set(named)
+
+
+def test_a_policy_that_is_kept_and_not_committed_is_named(committed, tmp_path):
+    again, path = write_run(tmp_path / "again", 0, 0.3), f"{RUN}/seed=0"
+    (again / path).mkdir()
+    save_file({"w": np.ones(3, np.float16)}, again / path / POLICY)
+    digest = policy_digest(again / path / POLICY)
+    for root in (committed, again):
+        change_manifest(root / "results", "toy/a/seed=0", policy_sha256=digest)
+    assert wrong(verify.compare(committed, again, path))[1:] == [(f"{path}  {POLICY}", "missing", "there")]
+    assert wrong(verify.compare(again, committed, path)) == [], "one that is committed, but not kept any more"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("manifest.json", "{"), ("manifest.json", "[]"), ("manifest.json", '{"seeds": 3}'), ("episodes.csv", "episode\n0\n")],
+)
+def test_a_run_file_that_cannot_be_read_is_outside_and_named(committed, tmp_path, name, content):
+    again = write_run(tmp_path / "again", 0, 0.3)
+    (again / RUN / name).write_text(content)
+    (item,) = verify.compare(committed, again, f"{RUN}/seed=0")
+    assert item.verdict == OUTSIDE and str(again / RUN / name) in item.place and "\n" not in item.place
+
+
 def test_elsewhere_a_trained_seed_is_held_to_the_range_of_the_committed_ones(committed, tmp_path):
     # means of the seeds 35, 45, 55: s = 10; t(0.995, 2) = 9.9248; 45 +- 9.9248 * 10 * sqrt(4 / 3), and none is negative
     low, high = verify.expected_range([35.0, 45.0, 55.0])
     assert (low, high) == pytest.approx((45 - 114.60, 45 + 114.60), abs=0.01)
+    assert verify.expected_range([1500.0] * 3) == pytest.approx((1470, 1530)), "where the seeds hardly differ, two percent"
     for refinements, verdict in ((400, WITHIN), (500, OUTSIDE)):  # 310 +- 114.6
         again = write_run(tmp_path / "again", 0, 0.45, refinements=refinements)
         items = verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)
@@ -180,25 +298,22 @@ def test_elsewhere_a_trained_seed_is_held_to_the_range_of_the_committed_ones(com
         items = by_place(items)
         assert items["survival, % of the horizon"].verdict == WITHIN
         assert items["survival, % of the horizon"].tolerance.startswith("0 to")
-        assert items["sha256 of episodes.csv"].verdict == TOLD
+        assert items["sha256 of episodes.csv"].verdict == NOT_JUDGED
 
 
 def test_elsewhere_too_a_changed_run_file_no_longer_fits_its_provenance(committed, tmp_path):
-    folder, noted = committed / RUN / "seed=0", committed / "results/provenance/toy/a/seed=0.json"
-    sha = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.iterdir()))).hexdigest()
-    noted.write_text(json.dumps({"cpu": "x", "result_sha256": sha}))
+    noted = {"cpu": "x", "result_sha256": read_cell(committed / RUN)[0].digest()}
+    change_provenance(committed / "results", "toy/a/seed=0", noted)
     again = write_run(tmp_path / "again", 0, 0.45)
     assert wrong(verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)) == []
-    manifest = folder / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"refinements": 300', '"refinements": 301'))
+    change_manifest(committed / "results", "toy/a/seed=0", refinements=301)
     named = [place for place, *_ in wrong(verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER))]
-    assert named == [f"{RUN}/seed=0", f"{RUN}/seed=0  all committed files, against the hash noted"]
+    assert named == [f"{RUN}/seed=0", f"{RUN}/seed=0  all committed results, against the digest noted"]
 
 
 def test_elsewhere_the_test_scenarios_stay_exact(committed, tmp_path):
     again = write_run(tmp_path / "again", 0, 0.3)
-    manifest = again / RUN / "seed=0/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"abc"', '"abd"'))
+    change_manifest(again / "results", "toy/a/seed=0", test_hash="abd")
     items = verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)
     assert [place for place, *_ in wrong(items)] == [f"{RUN}/seed=0", f"{RUN}/seed=0  test hash"]
 
@@ -209,7 +324,7 @@ def test_what_no_network_has_a_part_in_is_exact_on_every_x86_processor(tmp_path,
     committed = write_run(tmp_path / "baseline", 0, 0.3, method="reconnect")
     again = write_run(tmp_path / "again", 0, 0.3001, method="reconnect")
     assert verify.compare(committed, again, f"{RUN}/seed=0", here=OTHER)[0].verdict == verdict
-    path = "results/tables/x.csv"
+    path = "results/paper/toy/x.csv"
     items = verify.compare(*both(path, TABLE, TABLE.replace("36.25", "36.2501")), path, here=OTHER)
     assert items[0].verdict == verdict
     path = "results/scenarios/x.json"
@@ -225,11 +340,12 @@ def test_the_committed_main_table_is_what_its_run_files_give_and_a_changed_numbe
     for name in ("runs", "provenance"):
         (again / "results").mkdir(exist_ok=True, parents=True)
         (again / "results" / name).symlink_to(ROOT / "results" / name)
-    tables.write_main(params, again / "results")
-    paths = [f"results/tables/{name}" for name in ("main.csv", "main.md", "main.tex", "paired.csv")]
+    folder = "results/paper/10_table_main"
+    tables.write_main(params, again / "results", again / folder)
+    paths = [f"{folder}/{name}" for name in ("main.csv", "main.md", "main.tex", "paired.csv")]
     assert [item for path in paths for item in verify.compare(ROOT, again, path) if item.verdict != WITHIN] == []
 
-    shutil.copytree(ROOT / "results/tables", tampered / "results/tables")
+    shutil.copytree(ROOT / folder, tampered / folder)
     main = tampered / paths[0]
     lines = main.read_text().split("\n")
     cells = lines[7].split(",")
@@ -248,30 +364,34 @@ def test_the_committed_main_table_is_what_its_run_files_give_and_a_changed_numbe
 def cells(committed):
     named = {
         "language_model@toy": (["results/language_model/toy"], []),
-        "outages@toy": (["results/outages/toy.csv"], []),
+        "measure@outages-toy": (["results/studies/outages/toy.csv"], []),
         "baseline@toy-fast": (["results/runs/toy/fast"], [0]),
-        "baseline@toy-slow": (["results/runs/toy/a"], [0]),  # 90 s by its provenance
+        "baseline@toy-slow": (["results/runs/toy/slow"], [0]),
         "train@toy-a": (["results/runs/toy/a"], [0, 1, 2]),
-        "table_main": (["results/tables/main.csv"], []),
+        "paper@main": (["results/paper/main"], []),
     }
-    return {name: Cell(name, "true", outs, seeds) for name, (outs, seeds) in named.items()}
+    change_provenance(committed / "results", "toy/slow/seed=0", {"cpu": OTHER, "wall_s": {"evaluate": 90.0}})
+    found = [Cell(stage, "true", outs, seeds) for stage, (outs, seeds) in named.items()]
+    return {cell.name: cell for cell in found}
 
 
 def test_without_a_cell_all_that_is_cheap_and_one_trained_seed_are_chosen(cells, committed):
     drawn = []
     chosen = choose(cells, committed, draw=lambda options: drawn.append(options) or options[1])
     assert [(cell.name, seeds) for cell, seeds in chosen] == [
-        ("table_main", []),  # ahead of the runs: it must not read recomputed ones, whose times are others
-        ("baseline@toy-fast", [0]),
-        ("train@toy-a", [1]),
+        ("paper@main", []),  # ahead of the runs: it must not read recomputed ones, whose times are others
+        ("toy/fast", [0]),
+        ("toy/a", [1]),
     ]
-    assert [(cell.name, seeds) for cell, seeds in drawn[0]] == [("train@toy-a", [seed]) for seed in (0, 1, 2)]
+    assert [(cell.name, seeds) for cell, seeds in drawn[0]] == [("toy/a", [seed]) for seed in (0, 1, 2)]
 
 
 def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
-    ((cell, seeds),) = choose(cells, committed, "train@toy-a")
+    ((cell, seeds),) = choose(cells, committed, "toy/a")
+    for stage in ("train@toy-a", "other_model@toy-a"):
+        assert choose(cells, committed, stage) == [(cell, seeds)], "by its stage as well, of whatever kind"
     assert cell.parts(seeds) == [f"results/runs/toy/a/seed={seed}" for seed in (0, 1, 2)]
-    ((cell, seeds),) = choose(cells, committed, "train@toy-a", "2")
+    ((cell, seeds),) = choose(cells, committed, "toy/a", "2")
     assert cell.parts(seeds) == ["results/runs/toy/a/seed=2"]
     assert recompute.seconds(cell, seeds, committed) == 90.0
 
@@ -279,21 +399,18 @@ def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
 @pytest.mark.parametrize(
     ("name", "seed", "said"),
     [
-        (
-            "train@toy-b",
-            "0",
-            r"no cell 'train@toy-b' .*; did you mean train@toy-a\? there are: language_model@toy, outages@toy, .*table_main",
-        ),
-        ("train@toy-a", "7", r"train@toy-a: no seed '7'; there are: 0, 1, 2"),
-        ("train@toy-a", "x", r"train@toy-a: no seed 'x'; there are: 0, 1, 2"),
-        ("table_main", "0", r"table_main: no seed '0'; it has no seeds"),
+        ("toy/b", "0", r"no cell 'toy/b' with committed results; did you mean toy/a\b.*\? a cell is <environment>/<variant>"),
+        ("train@toy-b", "0", r"did you mean .*toy/a"),
+        ("toy/a", "7", r"toy/a: no seed '7'; there are: 0, 1, 2"),
+        ("toy/a", "x", r"toy/a: no seed 'x'; there are: 0, 1, 2"),
+        ("paper@main", "0", r"paper@main: no seed '0'; it has no seeds"),
         ("", "0", r"SEED needs a CELL"),
     ],
 )
-def test_a_wrong_cell_or_seed_is_one_line_that_names_the_allowed(cells, committed, name, seed, said):
+def test_a_wrong_cell_or_seed_is_one_line_that_names_what_comes_close(cells, committed, name, seed, said):
     with pytest.raises(WorkspaceError, match=said) as raised:
         choose(cells, committed, name, seed)
-    assert "\n" not in str(raised.value)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
 
 
 # --- all of it, on two toy stages -------------------------------------------------------------------------------------
@@ -306,37 +423,36 @@ stages:
     outs: [{results/runs/toy/a: {cache: false}}]
   table:
     cmd: python ace/toy.py table
-    outs: [{results/tables/toy.csv: {cache: false}}]
-  outages:
-    cmd: python ace/toy.py outages
-    outs: [{results/outages/toy.csv: {cache: false}}]
+    outs: [{results/paper/toy: {cache: false}}]
+  measure:
+    cmd: python ace/toy.py measure
+    outs: [{results/studies/toy.csv: {cache: false}}]
   planned:
     cmd: python ace/toy.py planned
-    outs: [{results/tables/planned.csv: {cache: false}}]
+    outs: [{results/paper/planned: {cache: false}}]
 """
 TOY = """
 import csv, json, sys
 from pathlib import Path
 
-def run(seed):
-    folder = Path(f"results/runs/toy/a/seed={seed}")
+def run(seeds):
+    folder = Path("results/runs/toy/a")
     folder.mkdir(parents=True, exist_ok=True)
-    rows = f"0,0.{seed + 3},30,0.5,20\\n"
-    (folder / "episodes.csv").write_text("episode,survival,reward,reward_mean,decisions\\n" + rows)
-    (folder / "manifest.json").write_text(json.dumps({"budget": {}, "settings": {"method": "sac"}}))
+    rows = "".join(f"{seed},0,0.{seed + 3},30,0.5,20\\n" for seed in seeds)
+    (folder / "episodes.csv").write_text("seed,episode,survival,reward,reward_mean,decisions\\n" + rows)
+    own = {seed: {"budget": {}} for seed in seeds}
+    (folder / "manifest.json").write_text(json.dumps({"settings": {"method": "sac"}, "seeds": own}))
 
 if sys.argv[1] == "train":
-    for seed in json.loads(sys.argv[-1]) or [0, 1]:
-        run(seed)
-elif sys.argv[1] == "outages":
-    Path("results/outages").mkdir(exist_ok=True)
-    Path("results/outages/toy.csv").write_text("survival\\n0.1\\n")
+    run(json.loads(sys.argv[-1]) or [0, 1])
+elif sys.argv[1] == "measure":
+    Path("results/studies").mkdir(exist_ok=True)
+    Path("results/studies/toy.csv").write_text("survival\\n0.1\\n")
     print("minutes of play")
 else:
-    Path("results/tables").mkdir(exist_ok=True)
-    runs = sorted(Path("results/runs/toy/a").iterdir())
-    found = [next(csv.DictReader((run / "episodes.csv").open()))["survival"] for run in runs]
-    Path("results/tables/toy.csv").write_text("survival\\n" + "".join(f"{value}\\n" for value in found))
+    Path("results/paper/toy").mkdir(exist_ok=True, parents=True)
+    found = [row["survival"] for row in csv.DictReader(Path("results/runs/toy/a/episodes.csv").open())]
+    Path("results/paper/toy/toy.csv").write_text("survival\\n" + "".join(f"{value}\\n" for value in found))
 """
 
 
@@ -353,12 +469,10 @@ def project(tmp_path):
     ):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text(text)
-    for what in (["train", "[]"], ["table"], ["outages"]):
+    for what in (["train", "[]"], ["table"], ["measure"]):
         subprocess.run([sys.executable, "ace/toy.py", *what], cwd=tmp_path, check=True)
     for seed in (0, 1):
-        path = tmp_path / f"results/provenance/toy/a/seed={seed}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"cpu": _cpu(), "wall_s": {"train": 1.0}}))
+        change_provenance(tmp_path / "results", f"toy/a/seed={seed}", {"cpu": processor(), "wall_s": {"train": 1.0}})
     return tmp_path
 
 
@@ -370,28 +484,27 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     before = contents(project / "results")
     assert recompute.verify(root=project) == 0
     shown = capfd.readouterr().out
-    assert "2 of 2 cells agree" in shown and "drawn at random; again: make verify CELL=train@a SEED=" in shown
+    assert "2 of 2 cells agree" in shown and "drawn at random; again: make verify CELL=toy/a SEED=" in shown
     assert "left out, since nothing of it is committed: planned" in shown
-    assert "left out, since each takes minutes: outages, and all trained seeds but one" in shown
+    assert "left out, since each takes minutes: measure, and all trained seeds but one" in shown
     assert "minutes of play" not in shown and shown.splitlines()[-1].startswith("verify: more is committed")
     assert contents(project / "results") == before
 
-    table = project / "results/tables/toy.csv"
+    table = project / "results/paper/toy/toy.csv"
     table.write_text(table.read_text().replace("0.4", "0.5"))
     assert recompute.verify("table", root=project) == 1
     shown = capfd.readouterr().out
     (line,) = [line for line in shown.splitlines() if "line 3" in line]
-    assert " ".join(line.split()) == "results/tables/toy.csv, line 3, survival 0.5 0.4 exact outside"
+    assert " ".join(line.split()) == "results/paper/toy/toy.csv, line 3, survival 0.5 0.4 exact outside"
     assert "left out" not in shown and "0 of 1 cell agree" in shown and shown.splitlines()[-1].endswith("table")
 
-    assert recompute.verify("outages", root=project) == 0
+    assert recompute.verify("measure", root=project) == 0
     shown = capfd.readouterr().out
     assert "1 cell, about 7 min" in shown and "minutes of play" in shown, "what takes long shows its progress"
 
-    manifest = project / "results/runs/toy/a/seed=1/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"sac"', '"sad"'))
-    assert recompute.verify("train@a", "0", root=project) == 0, "only the seed that was asked for"
-    assert recompute.verify("train@a", "1", root=project) == 1
+    change_manifest(project / "results", "toy/a/seed=1", settings={"method": "sad"})
+    assert recompute.verify("toy/a", "0", root=project) == 0, "only the seed that was asked for"
+    assert recompute.verify("toy/a", "1", root=project) == 1
     assert "seed=1  settings" in capfd.readouterr().out
 
 
@@ -399,8 +512,8 @@ def test_a_stage_that_fails_is_told_and_its_committed_copy_does_not_pass_for_rec
     (project / "ace/toy.py").write_text("raise SystemExit('out of luck')")
     assert recompute.verify("table", root=project) == 1
     assert "error: out of luck" in capfd.readouterr().out
-    assert not (project / "verify/results/tables/toy.csv").exists()
-    assert recompute.verify("train@a", "0", root=project) == 1
+    assert not (project / "verify/results/paper/toy/toy.csv").exists()
+    assert recompute.verify("toy/a", "0", root=project) == 1
     assert "error: its stage failed" in capfd.readouterr().out
 
 

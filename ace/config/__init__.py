@@ -11,10 +11,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from ace.checked import ConfigError, Model, meant, validated
+from ace.config.errors import ConfigError, Model, meant, validated
 from ace.config.settings import Count, Finetune, Positive, Settings, Share, Whole
 
 
@@ -109,7 +110,15 @@ class Grid(Model):
     ablations: Ablations
 
 
-class Outages(Model):
+class Study(Model):
+    """A study that plays trained policies again."""
+
+    variants: list[str]
+    """What it plays or compares with, of what the grid declares (an ablation only on its own environment): a new variant is
+    played where it is named here, and makes no other study's result stale."""
+
+
+class Outages(Study):
     """Test episodes without one of the lines."""
 
     lines: Whole
@@ -118,21 +127,21 @@ class Outages(Model):
     """Test scenarios, the first ones and at most all, each of them without one of the lines, in turn."""
 
 
-class OfficialScore(Model):
+class OfficialScore(Study):
     episodes: Whole
     """Test scenarios, the first ones and at most all."""
 
 
-class Foresight(Model):
+class Foresight(Study):
     """Trained policies that look one DC power flow ahead."""
 
-    most: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
-    """How many of a policy's most probable actions are compared: what is chosen from, beside the policy alone."""
+    n_candidates: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    """How many of a policy's most probable actions are compared: what is chosen from, together with the policy alone."""
     episodes: Whole
     """Validation scenarios that the choice is made on, none of those by which checkpoints were chosen."""
 
 
-class Diagnosis(Model):
+class Diagnosis(Study):
     labels: Annotated[list[Whole], Field(min_length=1)]
     """How many labels are imitated, at most as many as a run has decisions."""
     steps: Whole
@@ -143,6 +152,10 @@ class Diagnosis(Model):
     """Held-out states, and states of each visitor."""
     seeds: Whole
     """Of imitations and of short runs."""
+
+
+STUDIES = ("diagnosis", "foresight", "official_score", "outages", "proposers")
+"""Sections of params.yaml with a list of variants that are played again."""
 
 
 class Params(Model):
@@ -156,7 +169,7 @@ class Params(Model):
     language_models: dict[str, dict[str, Any]]
     """Of variants under `grid.other_model`: name -> differences to `language_model`."""
     lora: dict[str, dict[str, Any]]
-    """Settings that LoRA rounds are tried with in a shifted world, beside a run's: name -> differences to `base.finetune`.
+    """Settings that LoRA rounds are tried with in a shifted world, besides a run's: name -> differences to `base.finetune`.
 
     The rounds are made in any case and none is rolled back: `enabled` and `heldout` have no meaning here.
     """
@@ -164,12 +177,35 @@ class Params(Model):
     official_score: OfficialScore
     foresight: Foresight
     diagnosis: Diagnosis
+    proposers: Study
     variants: dict[str, dict[str, Any]]
 
     def environment(self, name):
         if name not in self.environments:
             raise ConfigError(f"environment {name!r} is not in params.yaml{meant(name, self.environments)}")
         return self.environments[name]
+
+    def seeds_of(self, variant):
+        """Seeds that a variant is run with: one where nothing is learned, those of the ablations for what is declared there."""
+        grid = self.grid
+        if variant in [*grid.variants, *grid.other_model]:
+            return list(self.seeds)
+        if variant in grid.ablations.variants:
+            return list(grid.ablations.seeds)
+        return list(self.seeds) if variant in self.variants and self.settings(variant).method == "sac" else [0]
+
+    def played(self, study, environment):
+        """What a study, by its name here, plays on an environment: (methods without training, learned variants), in its order."""
+        grid = self.grid
+        learned = [*grid.variants, *(grid.ablations.variants if environment == grid.ablations.environment else [])]
+        unlearned = [*grid.baselines, *grid.lm_baselines]
+        scored = study != "official_score" or environment == grid.ablations.environment  # one competition is scored so
+        listed = getattr(self, study).variants if scored else []
+        return [name for name in listed if name in unlearned], [name for name in listed if name in learned]
+
+    def keeps_policy(self, environment, variant):
+        """Whether a cell keeps its policies: those that a study plays. Others stay under checkpoints/, which git ignores."""
+        return any(variant in self.played(study, environment)[1] for study in STUDIES)
 
     def settings(self, variant, source="params.yaml"):
         """The settings of a variant: base with the variant's differences. source: the file's name, for messages."""
@@ -208,43 +244,92 @@ def root():
 
 
 def load(path=None):
-    """Read and check params.yaml, every variant included. path: a file, default: the workspace's."""
+    """Read and check params.yaml, every variant included. path: a file, default: the workspace's.
+
+    Raises ConfigError that names all mistakes of a section, or, where each section is right, all between them.
+    """
     path = Path(path) if path else root() / "params.yaml"
     source = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = YAML(typ="safe").load(path.read_text())  # YAML 1.2, as DVC reads it: 1e-3 is a number, no is a word
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    except YAMLError as error:
+        said, _, _ = str(error).partition("To suppress this check")
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(said.split())}") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{source} holds no keys")
     params = validated(Params, raw, "", source)
-    if len(set(params.seeds)) < len(params.seeds):
-        raise ConfigError(f"{source}: seeds = {params.seeds}: each seed once")
-    for name in params.variants:
-        params.settings(name, source)
-    for name in params.lora:
-        params.lora_settings(name, source)
-    for name in params.language_models:
-        params.with_model(name, source)
-    for name in params.grid.other_model:
-        if name not in params.language_models:
-            raise ConfigError(f"{source}: grid.other_model: {name!r} has no entry under language_models")
-        own = f"results/language_models/{name}/{{env}}"
-        if params.settings(name, source).llm.path != own:
-            raise ConfigError(f"{source}: variants.{name}.llm.path: its own model is at {own}")
-        if name in [*params.grid.variants, *params.grid.ablations.variants]:
-            raise ConfigError(f"{source}: grid.other_model: {name!r} stands under variants too, which would run it twice")
-    lists = {place: getattr(params.grid, place) for place in ("variants", "baselines", "lm_baselines")}
-    for place, names in [*lists.items(), ("variants", params.grid.other_model), ("variants", params.grid.ablations.variants)]:
-        for name in names:
-            home = params.settings(name, source).home
-            if home != place:
-                raise ConfigError(f"{source}: grid.{place}: {name!r} belongs to {home}")
-    for name in [*params.grid.environments, params.grid.ablations.environment]:
-        params.environment(name)
+    if mistakes := _mistakes(params, source):
+        raise ConfigError("; ".join(mistakes))
     return params
+
+
+def _mistakes(params, source):
+    """What is wrong between sections, each of which is right by itself: list of messages."""
+    found, grid, ablations = [], params.grid, params.grid.ablations
+
+    def attempt(make, name):
+        try:
+            return make(name, source)
+        except ConfigError as error:
+            found.append(str(error))
+
+    def known(key, name, names, what):
+        if name not in names:
+            found.append(f"{source}: {key} = {name!r}: no such {what}{meant(name, names)}")
+
+    for key, seeds in (("seeds", params.seeds), ("grid.ablations.seeds", ablations.seeds)):
+        if len(set(seeds)) < len(seeds):
+            found.append(f"{source}: {key} = {seeds}: each seed once")
+    variants = {name: attempt(params.settings, name) for name in params.variants}
+    for make, names in ((params.lora_settings, params.lora), (params.with_model, params.language_models)):
+        for name in names:
+            attempt(make, name)
+    for i, name in enumerate(grid.environments):
+        known(f"grid.environments.{i}", name, params.environments, "environment")
+    known("grid.ablations.environment", ablations.environment, params.environments, "environment")
+    lists = {
+        "grid.variants": (grid.variants, "variants"), "grid.other_model": (grid.other_model, "variants"),
+        "grid.ablations.variants": (ablations.variants, "variants"), "grid.baselines": (grid.baselines, "baselines"),
+        "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"),
+    }  # fmt: skip
+    for key, (names, home) in lists.items():
+        for i, name in enumerate(names):
+            known(f"{key}.{i}", name, params.variants, "variant")
+            settings = variants.get(name)
+            if settings and settings.home != home:
+                found.append(f"{source}: {key}.{i} = {name!r}: it belongs to {settings.home}")
+    for name in set(ablations.variants) & set(grid.variants):
+        found.append(f"{source}: grid.ablations.variants: {name!r} stands under grid.variants too, which would run it twice")
+    for study in STUDIES:
+        for i, name in enumerate(names := getattr(params, study).variants):
+            key = f"{study}.variants.{i}"
+            known(key, name, params.variants, "variant")
+            if name in params.variants and (problem := _not_playable(params, name, variants.get(name))):
+                found.append(f"{source}: {key} = {name!r}: {problem}")
+            if name in names[:i]:
+                found.append(f"{source}: {key} = {name!r}: each variant once")
+    for name in grid.other_model:
+        if name not in params.language_models:
+            found.append(f"{source}: grid.other_model: {name!r} has no entry under language_models")
+        own, settings = f"results/language_models/{name}/{{env}}", variants.get(name)
+        if settings and settings.llm.path != own:
+            found.append(f"{source}: variants.{name}.llm.path: its own model is at {own}")
+        if name in [*grid.variants, *ablations.variants]:
+            found.append(f"{source}: grid.other_model: {name!r} stands under variants too, which would run it twice")
+    return found
+
+
+def _not_playable(params, variant, settings):
+    """Why no study can play a variant of params.yaml, or None. settings: its own, None where they are wrong."""
+    grid = params.grid
+    if variant in grid.other_model:
+        return "studies play what shares one language model, and it has its own"
+    if settings and settings.method == "llm_only":
+        return "it asks a language model in play, and studies ask none"
+    run = [*grid.baselines, *grid.lm_baselines, *grid.variants, *grid.ablations.variants]
+    return None if variant in run else "it is not in the grid, which would run it"
 
 
 def digest(model):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ace.checked import Model
+from ace.config.errors import Model
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -65,7 +65,7 @@ class Refine(Model):
     """Decisions between two calls of f_LLM."""
     minibatch: Whole
     """Transitions looked at in one call."""
-    most: Whole
+    max_cases: Whole
     """Bad cases refined in one call at the most."""
     rounds: Annotated[int, Field(ge=1, le=5)]
     margin: Annotated[float, Field(ge=0)]
@@ -75,12 +75,17 @@ class Refine(Model):
     bad_case: bool
     """Whether the prompt shows the bad action and its outcome."""
     proposer: Literal["llm", "llm_elsewhere", "random", "frequency", "expert"]
-    """Who proposes: the model, at will or with each further round at another substation, or as controls a random legal action,
-    the most frequent labels, greedy look-ahead."""
+    """Who proposes: the model (llm_elsewhere: with a new substation in each further round), or as controls a random legal
+    action, the most frequent labels, greedy look-ahead."""
 
     @property
     def by_llm(self):
         return self.proposer in ("llm", "llm_elsewhere")
+
+    @property
+    def new_substation_each_round(self):
+        """Whether each further round of f_LLM is kept to substations where nothing was validated yet."""
+        return self.proposer == "llm_elsewhere"
 
 
 class Shape(Model):
@@ -115,11 +120,11 @@ class Finetune(Model):
 
 
 class Teach(Model):
-    """LLM4Teach: the policy is pulled towards the model's unvalidated proposals, less and less."""
+    """LLM4Teach: the policy is distilled from the model's unvalidated proposals, with a weight that falls."""
 
     enabled: bool
     weight: Positive
-    """Of the pull at the start; it falls linearly to 0 at the end of training."""
+    """Of the distillation loss at the start; it falls linearly to 0 at the end of training."""
 
 
 class Llm(Model):
@@ -134,8 +139,8 @@ class Llm(Model):
     temperature: Annotated[float, Field(ge=0)]
     max_new_tokens: Whole
     masked: bool
-    """Whether a local model's tokens that can't lead to a legal, untried action are masked while decoding. Without it, or with
-    a server, `refine.proposer: llm_elsewhere` is the same as `llm`."""
+    """Constrained decoding: in a local model's answer line only tokens that can still complete a legal, untried action.
+    Without it, or with a server, `refine.proposer: llm_elsewhere` is the same as `llm`."""
     timeout_s: Positive
     retries: Count
     concurrency: Whole

@@ -5,12 +5,16 @@ loaded above a danger level. Otherwise nothing is done, and lost lines are recon
 decision and the quiet steps after it make one transition of a semi-Markov decision process.
 """
 
+import atexit
+import contextlib
 import warnings
+import weakref
 from dataclasses import dataclass, fields
 
 import grid2op
 import numpy as np
 from grid2op.Chronics import FromNPY
+from grid2op.Exceptions import EnvError
 from lightsim2grid import LightSimBackend
 
 from ace.config import ConfigError
@@ -70,7 +74,7 @@ class GridState:
 def step_reward(rho, done):
     """Reward of a step from the loading that it led to, in [-1, 1] (our reading).
 
-    5 (1 - rho_max), less half of the overloads' sum; -1 on a blackout. 0 means: the fullest line is exactly at its limit.
+    5 (1 - rho_max), less half of the overloads' sum; -1 on a blackout. 0 means: the most loaded line is exactly at its limit.
     rho: (n_line,). With this scale the paper's thresholds r̄ of -0.3, 0 and 0.3 are loadings of about 1.05, 1.0 and 0.94.
     """
     if done:
@@ -178,6 +182,7 @@ class World:
             data_feeding_kwargs=_npy(first), **opponent,
         )  # fmt: skip
         env.set_thermal_limit(env.get_thermal_limit() * self.spec.thermal_factor)
+        _close_at_exit(env)
         return env
 
     def observe(self, state):
@@ -237,6 +242,18 @@ class World:
             raise RuntimeError(f"Grid2Op refused action {action} at step {self.t}: {info['exception']}")
         state = GridState.from_observation(obs, self.scenario, self.t + 1)
         return state, step_reward(state.rho, bool(blackout)), bool(blackout)
+
+
+def _close_at_exit(env):
+    """Left to the interpreter, an environment closes its parts twice at exit, and Grid2Op prints a traceback."""
+    alive = weakref.ref(env)
+
+    def close():
+        if alive() is not None:
+            with contextlib.suppress(EnvError):  # its user has closed it
+                alive().close()
+
+    atexit.register(close)
 
 
 def _npy(scenario):

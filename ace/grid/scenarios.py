@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
+from ace.config import ConfigError
+
 DAY = 288  # steps of 5 minutes
 FADE = 12  # steps of cross-fade at midnight
 SPLITS = ("train", "validation", "test")
@@ -53,19 +55,27 @@ class Scenario:
 
 
 def read_source(env):
-    """Cut the packaged chronics of a Grid2Op environment into days."""
-    parts, chronic = {"load_p": [], "load_q": [], "prod_p": [], "prod_v": []}, []
+    """Cut the packaged chronics of a Grid2Op environment into days. Raises ConfigError where none holds a whole one."""
+    parts, chronic, lengths = {"load_p": [], "load_q": [], "prod_p": [], "prod_v": []}, [], []
     for number in range(len(env.chronics_handler.subpaths)):
         env.set_id(number)
         obs = env.reset()
         data = env.chronics_handler.real_data.data
-        days = (len(data.load_p) - 1) // DAY
+        lengths.append(len(data.load_p))
+        days = (lengths[-1] - 1) // DAY
+        if not days:
+            continue
         chronic += [number] * days
         for name, rows in parts.items():
             values = getattr(data, name)
             if values is None:  # no voltage set points in the files: the grid's own, as they stand after the reset
                 values = np.tile(obs.gen_v, (len(data.load_p), 1))
             rows.append(np.asarray(values, dtype=float)[1 : 1 + days * DAY].reshape(days, DAY, -1))
+    if not chronic:
+        raise ConfigError(
+            f"Grid2Op environment {env.name!r}: its longest chronic has {max(lengths)} rows, and at least {DAY + 1} are needed: "
+            f"one to begin with, then a day of {DAY} steps"
+        )
     arrays = [np.concatenate(parts[name]) for name in ("load_p", "load_q", "prod_p", "prod_v")]
     return Source(
         *arrays, np.array(chronic), *(np.asarray(a) for a in (env.gen_pmax, env.gen_renewable, env.gen_redispatchable))

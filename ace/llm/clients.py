@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from ace.config import ConfigError
-from ace.llm import embedded
-from ace.llm.legal import LegalDecoding, Spelling
+from ace.llm.constrained_decoding import LegalDecoding, Spelling
+from ace.llm.models import embedded
 from ace.llm.text import template
 
 BATCH = 64
@@ -43,7 +43,7 @@ def open_client(settings, env, seed, root):
         return ReplayClient(settings, path)
     if settings.client == "embedded":
         return LocalClient(*embedded.load(path), settings, f"embedded-{env}")
-    # A folder's place on this machine is nobody's business: transcripts show its name.
+    # Transcripts show the folder's name, not where it lies on this machine.
     folder = Path(root) / settings.model if settings.model else path
     if not folder.is_dir() and (not settings.model or settings.model.startswith((".", "/")) or settings.model.count("/") > 1):
         key, given = ("model", settings.model) if settings.model else ("path", place)
@@ -92,7 +92,7 @@ class Client:
 
     @property
     def decoding(self):
-        """What a reply depends on beside model and prompt."""
+        """What a reply depends on, apart from model and prompt."""
         return {name: getattr(self.settings, name) for name in DECODING[:2]}
 
     def key(self, prompt):
@@ -196,7 +196,7 @@ class ServerClient(Client):
 
 
 class ReplayClient(Client):
-    """Answers from a transcript that `Recorder` wrote; asks nobody.
+    """Answers from a transcript that `Recorder` wrote; no model is asked.
 
     The n-th call with the same model, decoding parameters and prompt gets the n-th recorded reply.
     """
@@ -265,6 +265,11 @@ class Recorder:
     @property
     def tokens(self):
         return sum(record["tokens"] for record in self.records)
+
+    def tokens_by_role(self):
+        """{role: tokens read and written in all of its calls}."""
+        roles = sorted({record["role"] for record in self.records})
+        return {role: sum(record["tokens"] for record in self.records if record["role"] == role) for role in roles}
 
     @property
     def seconds(self):

@@ -1,13 +1,16 @@
-"""What stands in for f_LLM as a control: the same bad cases, the same rounds, the same validation, another proposer.
+"""The controls, without a language model: what stands in for f_LLM (`ControlActor`) and for g_LLM (`RandomCritic`).
 
-Whatever these gain over plain SAC is the simulator's doing; only what f_LLM gains over them is the model's.
+A ControlActor has the same bad cases, rounds and validation as f_LLM and another proposer. What it gains over plain SAC is
+the simulator's doing; only what f_LLM gains over it is the model's.
 """
 
 from collections import Counter
 
 import numpy as np
 
-from ace.llm.roles import Refinement
+from ace.llm.policy_actor import Refinement
+from ace.llm.text import MULTIPLES
+from ace.llm.value_critic import key_decisions
 
 
 class ControlActor:
@@ -79,3 +82,28 @@ def control(name, world, whatif, settings, shortlist, ranking):
 
     propose = {"expert": expert, "random": random, "frequency": frequency}[name]
     return ControlActor(propose, catalogue, whatif, settings)
+
+
+class RandomCritic:
+    """In g_LLM's place: as many adjustments as there are key decisions, of random decisions, by random multiples.
+
+    counts: adjusted, of all calls so far.
+    """
+
+    def __init__(self, settings):
+        """settings: config.settings.Shape."""
+        self.settings, self.counts = settings, Counter()
+
+    def shape(self, episode, seed):
+        """As `ValueCritic.shape`, from a generator with this seed."""
+        rng, n = np.random.default_rng(seed), len(key_decisions(episode, self.settings.select, self.settings.threshold))
+        positions = np.sort(rng.choice(len(episode), n, replace=False)) if n else []
+        self.counts["adjusted"] += n
+        multiples = rng.choice(MULTIPLES, n)
+        return {int(p): int(m) * self.settings.K for p, m in zip(positions, multiples, strict=True)}
+
+    def state_dict(self):
+        return {"counts": dict(self.counts)}
+
+    def load_state_dict(self, state):
+        self.counts = Counter(state["counts"])

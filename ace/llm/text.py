@@ -1,4 +1,7 @@
-"""T_s, T_a, T_tau: states, actions and trajectories as text, and the way back.
+"""T_s, T_a, T_tau and T_k: states, actions, trajectories and key decisions as text, and the way back.
+
+    T_s    `TextMap.state`        T_tau  `TextMap.trajectory`      P_r  `template`, the files in prompts/
+    T_a    `TextMap.action`       T_k    `TextMap.decision`
 
 The words are few and fixed, so that a model of half a million parameters can learn them, and plain, so that a large one
 understands them unprepared. The parsers are strict and total: text in, `Parsed` or `ParseFailure(reason)` out, never an
@@ -14,7 +17,7 @@ import numpy as np
 
 PROMPTS = Path(__file__).parent / "prompts"
 LINES_SHOWN = 10
-"""Lines in T_s, the fullest first. Part of the language that an embedded model has learned, as the prompt files are."""
+"""Lines in T_s, the most loaded first. Part of the language that an embedded model has learned, as the prompt files are."""
 
 MULTIPLES = (-2, -1, 1, 2)
 """Adjustments that there are, in K."""
@@ -37,7 +40,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """reason: a few fixed words, told to the model and counted."""
+    """reason: a few fixed words, shown to the model and counted."""
 
     reason: str
 
@@ -105,14 +108,14 @@ class TextMap:
         return found
 
     def action(self, action):
-        """T_a of a catalogue id."""
+        """T_a: a catalogue id as text, "substation 5 : bus 2 : line 7 , load 3"."""
         if action == 0:
             return "do nothing"
         return self.pattern(int(self.catalogue.sub[action]), int(self.catalogue.code[action]))
 
     def state(self, state):
-        """T_s: the fullest lines, lines off, split substations, substations in cooldown."""
-        text = [f"{self.line[i]} {percent(state.rho[i])}" for i in self._fullest(state)[:LINES_SHOWN]]
+        """T_s: a GridState as text: the most loaded lines, lines off, split substations, substations in cooldown."""
+        text = [f"{self.line[i]} {percent(state.rho[i])}" for i in self._by_loading(state)[:LINES_SHOWN]]
         if not state.line_status.all():
             text.append("off : " + " , ".join(self.line[i] for i in np.flatnonzero(~state.line_status)))
         now, _ = self.catalogue.patterns(state.topo)
@@ -122,10 +125,10 @@ class TextMap:
             text.append("cooldown : " + " , ".join(f"substation {s}" for s in waiting))
         return "\n".join(text)
 
-    def fullest_line(self, state):
-        return self.line[self._fullest(state)[0]]
+    def most_loaded_line(self, state):
+        return self.line[self._by_loading(state)[0]]
 
-    def _fullest(self, state):
+    def _by_loading(self, state):
         return np.argsort(-np.round(state.rho, 4), kind="stable")
 
     def index(self, action):
@@ -133,14 +136,14 @@ class TextMap:
         return "action " + " ".join(str(int(action)))
 
     def trajectory(self, decisions, describe=True):
-        """T_tau: one line per `Decision`, numbered from 1; describe: actions as T_a, else as indices."""
+        """T_tau: a trajectory as text, one line per `Decision`, numbered from 1; describe: actions as T_a, else as indices."""
         return "\n".join(f"decision {i} : {self.decision(d, describe)}" for i, d in enumerate(decisions, 1))
 
     def decision(self, decision, describe=True):
-        """T_k of one decision: what was full, what was done, what came of it."""
+        """T_k: one decision as text: the most loaded line, what was done, what came of it."""
         action = self.action(decision.action) if describe else self.index(decision.action)
         return (
-            f"{self.fullest_line(decision.state)} {percent(decision.state.rho_max)} : {action} : "
+            f"{self.most_loaded_line(decision.state)} {percent(decision.state.rho_max)} : {action} : "
             f"{outcome(decision.rho_after)} : reward {decision.reward:+.1f}"
         )
 

@@ -56,6 +56,9 @@ SETTINGS_X86 = {
 # A run with a checkpoint from the hub may turn this off; everything else must not look at the network.
 DEFAULTS = {"HF_HUB_OFFLINE": "1"}
 
+# Of a kernel alone: remarks of libraries to their own users, which would come between a stage's lines of progress.
+QUIET = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore:A worker stopped while some jobs:UserWarning"}
+
 
 def environment():
     """The whole environment of a kernel, or of any process whose numbers must be the same again."""
@@ -75,7 +78,7 @@ class OwnKernel(AsyncKernelManager):
 
     @default("transport")
     def _transport(self):
-        # Files instead of TCP ports: nobody else on the machine can connect.
+        # Files instead of TCP ports: no other user of the machine can connect.
         return "ipc" if os.name == "posix" else "tcp"
 
     @default("ip")
@@ -93,7 +96,7 @@ class OwnKernel(AsyncKernelManager):
         return KernelSpec(argv=command, display_name="Python 3", language="python")
 
     async def start_kernel(self, **kwargs):
-        await super().start_kernel(**kwargs | {"env": environment()})
+        await super().start_kernel(**kwargs | {"env": environment() | QUIET})
         self.groups.add(self.provisioner.pgid)
 
     @classmethod

@@ -1,17 +1,17 @@
 """Recomputes cells of the pipeline in verify/ and tells for each number whether it agrees with the committed one.
 
-    python -m ace.pipeline.recompute                                           all that is cheap, and a trained seed at random
-    python -m ace.pipeline.recompute --cell train@wcci2020-ace --seed 0        one cell (any stage with results), one seed
+    python -m ace.pipeline.recompute                                    all that is cheap, and a trained seed at random
+    python -m ace.pipeline.recompute --cell wcci2020/ace --seed 0       one cell, one seed
+    python -m ace.pipeline.recompute --cell paper@10_table_main         any other stage with results
 
-A cell is a stage of dvc.yaml; what runs is the stage's own command, in a workspace that holds a copy of the committed results
-without those of the cell itself: a table is made anew from the committed run files. `ace.report.verify` compares. A training
-that was killed goes on where it was; everything else starts anew.
+A cell is named by what it is, environment/variant, whichever stage of dvc.yaml makes it. What runs is the stage's own command,
+in a workspace that holds a copy of the committed results without those of the cell itself: a table is recomputed from the
+committed run files. `ace.report.verify` compares. A training that was killed goes on where it was; all else starts afresh.
 """
 
 import argparse
 import difflib
 import fcntl
-import json
 import random
 import shutil
 import subprocess
@@ -21,11 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ace.pipeline.kernel import PYTHON
-from ace.pipeline.workspace import ROOT, WorkspaceError, check, copy_changed, minutes, prepare, surroundings
+from ace.pipeline.repro import ROOT, WorkspaceError, minutes, running, surroundings
+from ace.pipeline.workspace import check, copy_changed, prepare
+from ace.run_files import read_provenance, seeds_in
 
-FOLDER = "verify"
+FOLDER, RUNS = "verify", "results/runs/"
 TRAINED = {"train", "ablation", "other_model"}  # stages, by the name ahead of `@`, of which one seed is drawn
-LONG = {"language_model", "language_models", "diagnosis", "outages", "official_score", "foresight", "lora", "proposers"}
+LONG = {"language_model", "language_models", "measure", "measure_lora", "measure_official_score", "measure_proposers"}
 """They train or play for minutes: only by name."""
 CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate
@@ -36,14 +38,19 @@ ALL_SEEDS = "-p seeds []"  # in the command of a stage that makes runs: those of
 class Cell:
     """A stage whose results are committed. outs: paths in the workspace; seeds: of its runs, empty for other stages."""
 
-    name: str
+    stage: str
     command: str
     outs: list
     seeds: list
 
     @property
+    def name(self):
+        """As a user names it: wcci2020/ace for runs, else the stage."""
+        return self.outs[0].removeprefix(RUNS) if self.outs[0].startswith(RUNS) else self.stage
+
+    @property
     def kind(self):
-        return self.name.partition("@")[0]
+        return self.stage.partition("@")[0]
 
     def parts(self, seeds):
         """The paths that are recomputed and compared: all outs, or the folders of some seeds."""
@@ -64,12 +71,12 @@ def read_cells(folder, root):
         stages = [(stage.name, stage.cmd, [out.def_path for out in stage.outs]) for stage in repo.index.stages]
     cells, without = {}, []
     for name, command, outs in stages:
-        if any((root / out).exists() for out in outs if out.startswith("results/")):
-            of_runs = [out for out in outs if out.startswith("results/runs/")]
-            found = sorted(int(path.name[5:]) for out in of_runs for path in (root / out).glob("seed=*"))
-            cells[name] = Cell(name, command, outs, found)
-        elif any(out.startswith("results/") for out in outs):
-            without.append(name)
+        found = sorted(seed for out in outs if out.startswith(RUNS) for seed in seeds_in(root / out))
+        cell = Cell(name, command, outs, found)
+        if any((root / out).exists() for out in outs):
+            cells[cell.name] = cell
+        else:
+            without.append(cell.name)
     return cells, without
 
 
@@ -77,39 +84,39 @@ def seconds(cell, seeds, root):
     """What a cell took when its results were made, from results/provenance/; a guess for a table or figure."""
     if not cell.seeds:
         return LONG_S if cell.kind in LONG else CHEAP_OTHER_S
-    total = 0.0
-    for path in cell.parts(seeds):
-        file = provenance(root, path)
-        wall = json.loads(file.read_text())["wall_s"] if file.is_file() else {}
-        total += wall.get("train", 0.0) + wall.get("evaluate", 0.0)
-    return total
-
-
-def provenance(workspace, path):
-    """The file that notes what a run took. path: of the run's folder."""
-    return (workspace / path.replace("results/runs", "results/provenance", 1)).with_suffix(".json")
+    cells = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs]
+    walls = [noted.get(seed, {}).get("wall_s", {}) for noted in cells for seed in seeds]
+    return sum(wall.get("train", 0.0) + wall.get("evaluate", 0.0) for wall in walls)
 
 
 def choose(cells, root, name="", seed="", draw=random.choice):
     """What to recompute: [(cell, seeds)]. name, seed: as the user gave them, or empty. Raises WorkspaceError."""
     if not name:
         if seed:
-            raise WorkspaceError("SEED needs a CELL, as in: make verify CELL=train@wcci2020-ace SEED=0")
+            raise WorkspaceError("SEED needs a CELL, as in: make verify CELL=wcci2020/ace SEED=0")
         cheap = [(cell, cell.seeds) for cell in cells.values() if is_cheap(cell, root)]
         cheap.sort(key=lambda chosen: bool(chosen[0].seeds))  # a table is made from the committed runs and their times
         trained = [(cell, [number]) for cell in cells.values() if cell.kind in TRAINED for number in cell.seeds]
         return cheap + ([draw(trained)] if trained else [])
-    if name not in cells:
-        close = difflib.get_close_matches(name, cells, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise WorkspaceError(f"no cell {name!r} with committed results; {hint}there are: {', '.join(cells)}")
-    cell = cells[name]
+    cell = named(cells, name)
+    if cell is None:
+        close = difflib.get_close_matches(name.rpartition("@")[2].replace("-", "/"), cells, n=4, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        kinds = "a cell is <environment>/<variant>, other stages are in `dvc stage list`"
+        raise WorkspaceError(f"no cell {name!r} with committed results; {hint}{kinds}")
     if not seed:
         return [(cell, cell.seeds)]
     if seed not in map(str, cell.seeds):
         has = f"there are: {', '.join(map(str, cell.seeds))}" if cell.seeds else "it has no seeds"
         raise WorkspaceError(f"{name}: no seed {seed!r}; {has}")
     return [(cell, [int(seed)])]
+
+
+def named(cells, name):
+    """The cell of that name, also one of runs whose stage is of another kind than was said (train@wcci2020-ace_lean), or None."""
+    of = name.partition("@")[2]
+    found = [cell for cell in cells.values() if cell.stage == name or (cell.seeds and of == cell.stage.partition("@")[2])]
+    return cells.get(name) or (found[0] if found else None)
 
 
 def is_cheap(cell, root):
@@ -136,22 +143,25 @@ def bring_results(root, folder):
 
 def recompute(cell, seeds, folder):
     """Runs one cell in the workspace. Returns None, or in one line what went wrong."""
-    for path in [folder / part for part in cell.parts(seeds)]:
+    noted = [f"{out.replace('results/runs', 'results/provenance', 1)}.json" for out in cell.outs if cell.seeds]
+    for path in [folder / out for out in [*cell.outs, *noted]]:  # of a cell all seeds: only those asked for come back
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     command = cell.command
     if cell.seeds:
-        for part in cell.parts(seeds):  # noted anew: what the run took, and on which machine
-            provenance(folder, part).unlink(missing_ok=True)
         if ALL_SEEDS not in command:
             return f"its command in dvc.yaml has no {ALL_SEEDS!r}"
         command = command.replace(ALL_SEEDS, f"-p seeds '{seeds}'")
     # As DVC does: the notebook then ends with this process. What runs for minutes shows its progress.
-    options = {"shell": True, "cwd": folder, "env": surroundings(folder) | {"DVC_STAGE": cell.name}}
-    if cell.seeds or cell.kind in LONG:
-        return None if subprocess.run(command, **options).returncode == 0 else "its stage failed, see above"
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", **options)
-    if done.returncode:
-        return " ".join((done.stderr or done.stdout).split())[-300:] or f"its stage ended with {done.returncode}"
+    said, shown = [], cell.seeds or cell.kind in LONG
+    with running(command, folder, shell=True, env=surroundings(folder) | {"DVC_STAGE": cell.stage}) as stage:
+        for line in stage.stdout:
+            said.append(line)
+            if shown:
+                print(line, end="", flush=True)
+    if stage.returncode and shown:
+        return "its stage failed, see above"
+    if stage.returncode:
+        return " ".join("".join(said).split())[-300:] or f"its stage ended with {stage.returncode}"
     return None
 
 
@@ -215,7 +225,7 @@ def _verify(name, seed, root, folder):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.recompute", description="Recompute and compare.")
-    parser.add_argument("--cell", default="", help="a stage of dvc.yaml with results, as train@wcci2020-ace")
+    parser.add_argument("--cell", default="", help="a cell, as wcci2020/ace, or a stage with results")
     parser.add_argument("--seed", default="", help="one of the cell's seeds")
     given = parser.parse_args(arguments)
     try:

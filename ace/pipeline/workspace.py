@@ -3,7 +3,7 @@
     python -m ace.pipeline.workspace quick              the smallest scale, in quick/
     python -m ace.pipeline.workspace paper              the paper's, in paper/; each folder of profiles/ is such a scale
     python -m ace.pipeline.workspace paper --dry-run    only looks whether all is there, and estimates the time
-    python -m ace.pipeline.workspace check              only says what is wrong in params.yaml, if anything is
+    python -m ace.pipeline.workspace repro              not elsewhere: brings the committed results up to date (`make repro`)
 
 A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, dvc.yaml), its own params.yaml and its own
 DVC state and results. Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the
@@ -12,70 +12,36 @@ The environment is the caller's, linked as .venv, so that `dvc repro` also works
 """
 
 import argparse
-import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
-import yaml
+from ruamel.yaml import YAML
 
-from ace.pipeline.kernel import PREFIX, PYTHON, environment
+from ace.pipeline.kernel import PREFIX, PYTHON
+from ace.pipeline.repro import ROOT, WorkspaceError, dvc, expected_s, repro, stage_names, surroundings
 
-ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("ace", "notebooks", "README.md", "dvc.yaml", ".dvcignore")
-GENERATED = {"__pycache__", ".ipynb_checkpoints", "code"}  # notebooks/code belongs to the workspace's own stages
+GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 
-# Seconds of a stage at the quick scale on 2 cores, by the name ahead of its `@`
-SECONDS = {
-    "code": 4,
-    "scenarios": 10,
-    "language_model": 90,
-    "baseline": 12,
-    "train": 40,
-    "ablation": 40,
-    "outages": 30,
-    "official_score": 30,
-    "foresight": 30,
-    "lora": 25,
-    "proposers": 40,
-    "diagnosis": 75,
-    "environments": 15,
-}
-SECONDS_OTHER = 5  # tables and figures
 # stages that ace.preflight estimates itself
 CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """
 import sys
-from ace import checked, config
+from ace import config
 try:
     config.load(sys.argv[1])
     config.jobs()
-except checked.ConfigError as error:
+except config.ConfigError as error:
     sys.exit(str(error))
 """
 
 DVC_CONFIG = "[core]\n    no_scm = True\n    analytics = false\n    check_update = false\n"
-
-STAGE = re.compile(r"^(Running stage|Stage) '([^']+)'(.*)")
-NOISE = (
-    "Updating lock file",
-    "Generating lock file",
-    "Use `dvc push`",
-    "To track the changes",
-    "\tgit add",
-    "To enable auto",
-)
-
-
-class WorkspaceError(Exception):
-    """A failure whose text is the one line that the user needs."""
 
 
 # --- its files --------------------------------------------------------------------------------------------------------
@@ -132,15 +98,6 @@ def prepare(name, params_file, root=ROOT):
 # --- running it -------------------------------------------------------------------------------------------------------
 
 
-def dvc():
-    return [PYTHON, "-m", "dvc"]
-
-
-def surroundings(folder):
-    """The environment of the workspace's processes: its own `ace`, this interpreter."""
-    return environment() | {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"}
-
-
 def check(root, params_file):
     """Raises WorkspaceError with the one line that says what is wrong in params_file.
 
@@ -152,105 +109,17 @@ def check(root, params_file):
         raise WorkspaceError(done.stderr.strip())
 
 
-def expected_s(stage):
-    """Seconds that a stage takes at the quick scale, before any was measured."""
-    return SECONDS.get(stage.partition("@")[0], SECONDS_OTHER)
-
-
-def minutes(seconds):
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-class Clock:
-    """Which stage of how many, and the time to go: expected seconds, scaled by how the stages so far compared.
-
-    foretells: whether the time to go is shown; what is expected is of the quick scale.
-    """
-
-    def __init__(self, stages, now=time.monotonic, foretells=True):
-        self.foretells = foretells
-        self.waiting = dict.fromkeys(stages)
-        self.total = len(stages)
-        self.ran = 0
-        self.now = now
-        self.begin_s = self.stage_s = now()
-        self.present = None
-        self.measured_s = self.planned_s = 0.0
-
-    def start(self, stage, runs):
-        """A stage starts (runs) or is passed over, because nothing changed for it. Returns the line to show."""
-        self.finish()
-        self.waiting.pop(stage, None)
-        self.present = stage if runs else None
-        self.ran += runs
-        self.stage_s = self.now()
-        place = f"[{self.total - len(self.waiting)}/{self.total}] {stage}"
-        if not runs:
-            return f"{place}: up to date"
-        to_go = f", about {minutes(self.to_go_s())} to go" if self.foretells else ""
-        return f"{place} | {minutes(self.now() - self.begin_s)} elapsed{to_go}"
-
-    def finish(self):
-        if self.present:
-            self.measured_s += self.now() - self.stage_s
-            self.planned_s += expected_s(self.present)
-            self.present = None
-
-    def to_go_s(self):
-        # Two minutes as expected are taken as seen already: one early stage must not throw the estimate about.
-        pace = (self.measured_s + 120) / (self.planned_s + 120)
-        left = sum(map(expected_s, self.waiting)) + (expected_s(self.present) if self.present else 0)
-        return pace * left
-
-
-def stage_names(folder, targets):
-    command = [*dvc(), "stage", "list", "--name-only"]
-    listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
-    if listed.returncode:
-        raise WorkspaceError(f"dvc stage list: {' '.join(listed.stderr.split())}")
-    return [name for name in listed.stdout.split() if not targets or name in targets]
-
-
-def repro(folder, *arguments, targets=()):
-    """`dvc repro` in a workspace, its output passed on with a line of overall progress. Returns DVC's exit code."""
-    clock = Clock(stage_names(folder, targets), foretells=folder.name == "quick")
-    command = [*dvc(), "repro", *arguments, *targets]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=surroundings(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        try:
-            for line in process.stdout:
-                stage = STAGE.match(line)
-                if stage:
-                    print(clock.start(stage[2], runs=stage[1] == "Running stage"), flush=True)
-                elif line.strip() and not line.startswith((*NOISE, "> ")):
-                    print(f"    {line.rstrip()}", flush=True)
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            return 130
-    seconds = clock.now() - clock.begin_s
-    print(f"{minutes(seconds)} in all", flush=True)
-    if process.returncode == 0 and clock.ran == clock.total and not targets:
-        note_minutes(folder, seconds, clock.total)
-    return process.returncode
-
-
-def note_minutes(folder, seconds, stages):
-    """How long all stages took in one call, none of them up to date before: for benchmarks/run.py."""
-    # Not below results/, on which stages depend: the next call would run them again.
-    (folder / "minutes.json").write_text(json.dumps({"minutes": round(seconds / 60, 2), "stages": stages}) + "\n")
+def preflight(root, params_file, folder):
+    """All that a dry run looks at, before DVC touches anything. Prints what is wrong; WorkspaceError if anything is."""
+    check(root, params_file)
+    command = [PYTHON, "-m", "ace.preflight", str(params_file), "--workspace", str(folder), "--only-failures"]
+    if subprocess.run(command, cwd=root, env=surroundings(root)).returncode:
+        raise WorkspaceError("nothing was run and no result was touched: see FAIL above")
 
 
 def announce(folder):
     """Says what will run and how long it takes. The time is of 2 cores."""
-    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params = YAML(typ="safe").load((folder / "params.yaml").read_text())
     grid = params["grid"]
     stages = stage_names(folder, ())
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
@@ -268,7 +137,7 @@ def profiles(root=ROOT):
 def run(name, root=ROOT):
     """The whole pipeline with profiles/<name>/params.yaml, in <name>/. Returns an exit code."""
     params_file = root / "profiles" / name / "params.yaml"
-    check(root, params_file)
+    preflight(root, params_file, root / name)
     folder = prepare(name, params_file, root)
     announce(folder)
     code = repro(folder)
@@ -299,7 +168,7 @@ def dry_run(name, root=ROOT):
     beside_s = sum(expected_s(stage) for stage in stages if stage.partition("@")[0] not in CELLS)
     print(f"{name}/: {len(stages)} stages would run: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
     if (root / name / "dvc.lock").is_file():
-        noted = yaml.safe_load((root / name / "dvc.lock").read_text()).get("stages", {})
+        noted = YAML(typ="safe").load((root / name / "dvc.lock").read_text()).get("stages", {})
         print(
             f"{name}/dvc.lock notes {len(noted)} of them as run before: those whose inputs are the same are passed over"
         )
@@ -311,16 +180,20 @@ def dry_run(name, root=ROOT):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.workspace", description="Run in a folder of its own.")
-    parser.add_argument("command", choices=[*profiles(), "check"])
+    parser.add_argument("command", choices=[*profiles(), "repro"])
     parser.add_argument("--dry-run", action="store_true", help="only look whether all is there, and estimate the time")
     given = parser.parse_args(arguments)
     try:
-        if given.command == "check":
-            return check(ROOT, ROOT / "params.yaml") or 0
+        if given.command == "repro":
+            preflight(ROOT, ROOT / "params.yaml", ROOT)
+            return repro(ROOT)
         return dry_run(given.command) if given.dry_run else run(given.command)
     except WorkspaceError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"{given.command}: stopped; the next call goes on from there", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from ace import config
-from ace.preflight import estimate, language, machine, worlds
+from ace.preflight import estimate, language, machine, policies, worlds
 from ace.preflight.plan import cells, fail, ok
 
 HOME = Path(__file__).resolve().parents[2]
@@ -21,6 +21,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.preflight", description=__doc__.splitlines()[0])
     parser.add_argument("params", type=Path, help="a params.yaml")
     parser.add_argument("--workspace", type=Path, required=True, help="the folder it would run in; need not exist")
+    parser.add_argument("--only-failures", action="store_true", help="say nothing of what is well, and make no estimate")
     parser.add_argument("--beside-s", type=float, default=0.0, help="seconds of the stages that neither play nor train")
     given = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
@@ -29,14 +30,20 @@ def main(arguments=None):
     except config.ConfigError as error:
         show(fail("parameters", f"{error}; nothing else can be looked at before"))
         return 1
-    show(ok("parameters", f"{os.path.relpath(given.params)}, scale {params.scale}"))
     planned, workspace = cells(params), given.workspace.resolve()
+    first = ok("parameters", f"{os.path.relpath(given.params)}, scale {params.scale}")
     failed = 0
-    for finding in chain(
-        worlds.findings(params), language.findings(planned, workspace), machine.findings(planned, workspace)
-    ):
-        show(finding)
+    # The language model first: a server that is not there is known within seconds, a grid takes some to load.
+    looked_at = (
+        language.findings(planned, workspace), policies.findings(params, planned, workspace),
+        worlds.findings(params), machine.findings(planned, workspace),
+    )  # fmt: skip
+    for finding in chain([first], *looked_at):
         failed += finding.state == "FAIL"
+        if finding.state == "FAIL" or not given.only_failures:
+            show(finding)
+    if given.only_failures:
+        return min(failed, 1)
     try:
         jobs = config.jobs()
     except config.ConfigError:  # a finding of its own

@@ -5,11 +5,12 @@ was measured, from the paper; the list of figures says which. It is an estimate 
 """
 
 import csv
-import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+
+from ace.run_files import cell_folder, read_cell, read_provenance, seeds_in
 
 PAPER_CALL_S = 6480 / 508  # C7: 1 h 48 min for 508 inferences of Qwen2-7B
 PAPER_LORA_S = 1570 / 2  # its Table 4, at second hand: 2 rounds of 200 samples in 26 min 10 s
@@ -43,13 +44,14 @@ class Estimate:
         self.environment = None  # of the cell that is being estimated: its own runs count before those of another
         for folder in folders:
             found = defaultdict(list)
-            for path in sorted(folder.glob("provenance/*/*/seed=*.json")):
-                place = path.relative_to(folder / "provenance").with_suffix("")
-                manifest = folder / "runs" / place / "manifest.json"
-                if manifest.is_file():
-                    run = {**json.loads(manifest.read_text()), **json.loads(path.read_text())}
-                    run["place"] = f"{folder.name}/provenance/{place.parent.as_posix()}"
-                    found[place.parts[:2]].append(run)
+            for path in sorted(folder.glob("provenance/*/*.json")):
+                cell = path.parent.name, path.stem
+                seeds, noted = cell_folder(folder, *cell), read_provenance(folder, *cell)
+                runs = read_cell(seeds) if seeds_in(seeds) else {}
+                place = {"place": f"{folder.name}/provenance/{path.parent.name}/{path.name}"}
+                for seed, run in runs.items():
+                    if seed in noted:
+                        found[cell].append({**run.manifest, **noted[seed], **place})
             for place, runs in found.items():
                 self.measured.setdefault(place, runs)
         self.speed = {}
@@ -59,7 +61,7 @@ class Estimate:
 
     @property
     def is_possible(self):
-        """Whether SAC and ACE were ever run, which all else is told from."""
+        """Whether SAC and ACE were ever run, which all else is estimated from."""
         return bool(self.runs("sac") and self.runs("ace"))
 
     def runs(self, variant):
@@ -119,14 +121,15 @@ class Estimate:
         if s.method == "llm_only":
             return self._calls_in_test(cell), 0
         calls = rounds = 0
-        slots = cell.decisions // s.refine.every * s.refine.most
+        slots = cell.decisions // s.refine.every * s.refine.max_cases
         if s.refine.enabled and s.refine.by_llm:
             gained = self._mean("ace", lambda r: r["refinements"], lambda r: r["refine_tried"])
             proposals = self._mean("ace", lambda r: r["roles"]["actor"]["proposals"], lambda r: r["refine_tried"])
             tried = min(slots, s.refine.limit / gained)
             calls += tried * proposals
             text = f"{proposals:.1f} proposals a bad case, {gained:.0%} of bad cases refined"
-            self.figures[text] = f"manifests of {ace[0]['place'].replace('provenance', 'runs')} (the embedded model)"
+            place = ace[0]["place"].replace("provenance", "runs").removesuffix(".json")
+            self.figures[text] = f"manifest of {place} (the embedded model)"
             if cell.tunes:
                 rounds = int(tried * gained // s.finetune.every)
                 calls += s.finetune.heldout * (rounds + 1) if rounds else 0
@@ -248,7 +251,7 @@ def lines(params, cells, jobs, beside_s, workspace, home):
     yield f"  {low:.1f} to {high:.1f} ms a test step, by method: wall_s.evaluate in provenance/"
     for figure, source in estimate.figures.items():
         yield f"  {figure}: {source}"
-    yield "  tables, figures and the rest: as at the quick scale (SECONDS in ace/pipeline/workspace.py)"
+    yield "  tables, figures and the rest: as at the quick scale (SECONDS in ace/pipeline/repro.py)"
     if params.scale == "quick" and "quick_min" in estimate.speed:
         yield f"  beside it, measured as a whole: {estimate.speed['quick_min']:.1f} min (results/benchmarks.csv, quick_min)"
 

@@ -13,9 +13,9 @@ import torch
 
 from ace.config import ConfigError
 from ace.llm.clients import ClientError, open_client
-from ace.preflight.plan import CARD, fail, note, ok
+from ace.preflight.plan import MODEL_FOLDER, fail, note, ok
 
-PATIENCE_S = 15.0  # for one word from a server
+PATIENCE_S = 8.0  # for one word from a server
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 SINGLE = ("model.safetensors", "pytorch_model.bin")
 VOCABULARY = ("tokenizer.json", "vocab.json", "tokenizer.model")
@@ -35,7 +35,7 @@ def findings(cells, workspace):
         yield checks[llm.client](llm, group, workspace)
     if not asked:
         yield ok("language model", "no method asks one")
-    yield from _cards(cells, workspace)
+    yield from _manifests(cells, workspace)
 
 
 def _of(cells):
@@ -45,7 +45,7 @@ def _of(cells):
 
 def _maker(llm, cells):
     """The stage that makes the embedded model of these cells, or "" where none does."""
-    if llm.path == CARD:
+    if llm.path == MODEL_FOLDER:
         return "language_model"
     return "language_models" if all(cell.stage.startswith("other_model@") for cell in cells) else ""
 
@@ -57,19 +57,19 @@ def _embedded(llm, cells, workspace):
     places = {cell.environment: workspace / llm.path.replace("{env}", cell.environment) for cell in cells}
     missing = [place for place in places.values() if not (place / "model.safetensors").is_file()]
     if missing:
-        return fail(what, f"no model.safetensors in {missing[0]}: set llm.path to {CARD}, which the pipeline makes")
+        return fail(what, f"no model.safetensors in {missing[0]}: set llm.path to {MODEL_FOLDER}, which the pipeline makes")
     return ok(what, f"{len(places)} folders with weights")
 
 
-def _cards(cells, workspace):
+def _manifests(cells, workspace):
     """The set of actions is read from llm.path, which a server and a replay need for something else."""
-    cure = f"llm: {{path: {CARD}}}"
+    cure = f"llm: {{path: {MODEL_FOLDER}}}"
     for cell in cells:
         path = cell.settings.llm.path
-        reads = cell.needs_card or cell.diagnoses
-        card = workspace / path.replace("{env}", cell.environment) / "card.json"
-        if reads and not _maker(cell.settings.llm, [cell]) and not card.is_file():
-            text = f"reads card.json of the embedded model in llm.path = {_safe(path)!r}, where none is"
+        reads = cell.needs_manifest or cell.diagnoses
+        manifest = workspace / path.replace("{env}", cell.environment) / "model_manifest.json"
+        if reads and not _maker(cell.settings.llm, [cell]) and not manifest.is_file():
+            text = f"reads model_manifest.json of the embedded model in llm.path = {_safe(path)!r}, where none is"
             text += f": give {cell.variant} `{cure}`, and ask servers and replays in variants of their own"
             yield fail(cell.stage, text)
 
@@ -98,7 +98,7 @@ def config_of(source):
 
 @functools.cache
 def weights_gb(source):
-    """(GB that the weights take in memory, what that is told from): of the config alone, without one of the model's name."""
+    """(GB that the weights take in memory, what that was read from): of the config alone, without one of the model's name."""
     from transformers import AutoModelForCausalLM
 
     config = config_of(source)
@@ -123,7 +123,7 @@ def _checkpoint(llm, cells, workspace):
     if not llm.model and (stage := _maker(llm, cells)):
         return ok(what, f"the stage {stage} makes it")
     if not Path(source).is_dir() and not HUB.fullmatch(source):
-        return fail(what, "neither a folder (paths start from the workspace's) nor a name on the hub: mend llm.model")
+        return fail(what, "neither a folder (paths start from the workspace's) nor a name on the hub: correct llm.model")
     offline = os.environ.get("HF_HUB_OFFLINE", "1") != "0"
     cure = "give a folder that holds it whole"
     if not Path(source).is_dir():
@@ -192,7 +192,7 @@ def _server(llm, cells, workspace):
         client = open_client(llm.model_copy(update=small), cells[0].environment, 0, workspace)
         client.complete(["Answer with the word yes."], seed=0)
     except (ClientError, ConfigError) as error:
-        cure = "start the server or mend llm.path, llm.model; a key is read from OPENAI_API_KEY"
+        cure = "start the server or correct llm.path, llm.model; a key is read from OPENAI_API_KEY"
         return fail(what, f"{_safe(str(error))} ({key} a key); {cure}")
     return ok(what, f"it answered in {client.seconds:.1f} s, {key} a key")
 
@@ -207,6 +207,6 @@ def _replay(llm, cells, workspace):
         except ConfigError as error:
             wrong.append(str(error))
     if wrong:
-        cure = "record it with another client first, or mend llm.path (it starts from the workspace's folder)"
+        cure = "record it with another client first, or correct llm.path (it starts from the workspace's folder)"
         return fail(what, f"{wrong[0]} ({len(wrong)} of {len(wanted)} transcripts are wanting); {cure}")
     return ok(what, f"{len(wanted)} transcripts can be read")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ace import config
-from ace.llm.embedded import LORA_BATCH
+from ace.llm.finetune import LORA_BATCH
 from ace.preflight.language import config_of, source_of, weights_gb
 from ace.preflight.plan import fail, note, ok
 
@@ -44,8 +44,8 @@ def findings(cells, workspace):
     # On its way to a GPU a model is read into memory once for each process.
     yield _memory(jobs * PROCESS_GB + (copies * heaviest if on_gpu else on_processors))
     for source in sorted({source_of(cell, workspace) for cell in asking if _weights(cell, workspace)}):
-        size, told = weights_gb(source)
-        yield (note if told == "its name" else ok)("weights", f"{source}: {size:.1f} GB in memory, told from {told}")
+        size, read_from = weights_gb(source)
+        yield (note if read_from == "its name" else ok)("weights", f"{source}: {size:.1f} GB in memory, by {read_from}")
     if heaviest:
         yield from _gpu(heaviest, tuned, copies, _activations(cells, workspace) if tuned else 0.0)
     yield _disk(cells, workspace, jobs)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from ace.config.settings import Settings
 
 SHARES = 3
-"""The diagnosis trains ACE with so many shares of D_LLM (ace/diagnosis.py)."""
-CARD = "results/language_model/{env}"
-"""Where the stage language_model leaves the embedded model and its card, the set of actions."""
+"""The diagnosis trains ACE with so many shares of D_LLM (ace/studies/diagnosis/measure.py)."""
+MODEL_FOLDER = "results/language_model/{env}"
+"""Where the stage language_model leaves the embedded model and its manifest, the set of actions."""
 
 
 class Finding(NamedTuple):
@@ -52,10 +52,10 @@ class Cell:
     @property
     def diagnoses(self):
         """Whether its runs are the diagnosis' short ones, which play no test and keep nothing."""
-        return self.stage.startswith("diagnosis@")
+        return self.stage.startswith("measure@diagnosis-")
 
     @property
-    def needs_card(self):
+    def needs_manifest(self):
         """Whether it reads the language model's set of actions, whoever answers."""
         s = self.settings
         looks_up = s.method == "sac" and s.refine.enabled and s.refine.proposer == "frequency"
@@ -77,14 +77,13 @@ def cells(params):
     for kind, variants in kinds.items():
         for environment in grid.environments:
             for variant in variants:
-                seeds = params.seeds if kind in ("train", "other_model") else [0]
-                add(f"{kind}@{environment}-{variant}", environment, variant, seeds)
+                add(f"{kind}@{environment}-{variant}", environment, variant, params.seeds_of(variant))
     ablations = grid.ablations
     for variant in ablations.variants:
-        add(f"ablation@{variant}", ablations.environment, variant, ablations.seeds)
+        add(f"ablation@{ablations.environment}-{variant}", ablations.environment, variant, params.seeds_of(variant))
     few = min(params.diagnosis.decisions, params.settings("ace").train.decisions // 2)
     for environment in grid.environments:
-        add(f"diagnosis@{environment}", environment, "ace", range(SHARES * params.diagnosis.seeds), few)
+        add(f"measure@diagnosis-{environment}", environment, "ace", range(SHARES * params.diagnosis.seeds), few)
     return found
 
 

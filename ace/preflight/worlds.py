@@ -6,7 +6,7 @@ from ace.preflight.plan import environments, fail, note, ok
 
 OFFICIAL = (
     "the official L2RPN chronics are not read yet: scenarios are resampled from the days that Grid2Op packages, at this "
-    "scale too (README, Paper scale, says what reading them would take)"
+    "scale too (docs/guide.md, Paper scale, says what reading them would take)"
 )
 
 
@@ -19,7 +19,7 @@ def findings(params):
             for split in world.sets.values():
                 split[len(split) - 1]  # made on demand: the last of them shows that all can be
         except ConfigError as error:
-            yield fail(what, f"{error}; mend environments.{name} in params.yaml, or take it out of grid")
+            yield fail(what, f"{error}; correct environments.{name} in params.yaml, or take it out of grid")
             continue
         except Exception as error:  # whatever Grid2Op says: the other checks go on
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,13 +1,13 @@
 """Figures of the ablations: reasoning (Fig. 4), shaping (Fig. K), generalisation, and the open questions' contrasts; and what
-each tells, in generated sentences.
+each says, in generated sentences.
 
-Each is saved as PNG, SVG and PDF beside the CSV of its points. A row without a seed is the mean of all seeds, with low and
-high; the rows with one are the seeds' own means, the small dots. All variants of a figure are shown on the seeds that all
-of them were run with. What is not in the declared set of runs is left out and named below the figure.
+Each is saved as PNG, SVG and PDF with the CSV of its points and a Markdown file with the note on it. A row without a seed
+is the mean of all seeds, with low and high; the rows with one are the seeds' own means, the small dots. All variants of a
+figure are shown on the seeds that all of them were run with. What is not in the declared set of runs is left out and named
+below the figure.
 """
 
 from functools import partial
-from pathlib import Path
 from textwrap import fill
 
 import numpy as np
@@ -15,14 +15,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from ace.report import answers, stats
+from ace import stats
+from ace.report import answers
 from ace.report.ablations import NOT_RUN, available, pair, value_at
 from ace.report.labels import label
+from ace.report.notes import note
 from ace.report.questions import JUDGED
-from ace.report.runs import ReportError
-from ace.report.stats import Estimate
-from ace.report.style import LINES, MORE_LINES, save, theme
-from ace.report.typeset import write_csv
+from ace.report.runs import ReportError, titled
+from ace.report.style import LINES, theme, write_figure
+from ace.stats import Estimate
 
 REASONING = ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"]
 NO_CRITIC = "ace_no_critic"  # the level that no shaping reaches
@@ -30,6 +31,7 @@ SHAPING = ["ace_K01", "ace_K02", "ace", "ace_K08", *(f"ace_random_K{k}" for k in
 HALVED = [("ace_query_high", "ace_half_query_high"), ("ace_query_low", "ace_half_query_low"), ("sac", "ace_half_sac")]
 GENERALISATION = ["ace_query_high", "ace_query_low", "sac", "ace_half_query_high", "ace_half_query_low", "ace_half_sac"]
 SURVIVAL = "Survival in the test, % of the horizon"
+IN_FULL = {"five rounds minus none": "five rounds minus none (LLM4Teach)"}  # names of contrasts
 REACHED = 0.9  # our reading of convergence: this share of the run's own best validation survival
 LATE = 2 / 3  # variability of Q is that of the last third of training
 JUDGES = {"llm": "g_LLM", "random": "random control"}  # shape.judge -> who says which rewards move
@@ -77,7 +79,7 @@ def points(runs, env, variants, metrics=("survival",), **settings):
                 found, n = (means.mean(), means.min(), means.max()), 0
             else:
                 scores = runs.scores(env, variant, metric, seeds)
-                means, found, n = scores.mean(axis=1), stats.estimate([[scores]], lambda m: m[..., 0]), scores.shape[1]
+                means, found, n = scores.mean(axis=1), stats.mean(scores), scores.shape[1]
             rows.append([env, variant, metric, None, *found, len(seeds), n, *said])
             rows += [
                 [env, variant, metric, seed, mean, None, None, 1, n, *said]
@@ -86,51 +88,54 @@ def points(runs, env, variants, metrics=("survival",), **settings):
     return pd.DataFrame(rows, columns=[*COLUMNS, *settings]).astype({"seed": "Int64"})
 
 
-def reasoning(params, results):
+def reasoning(params, results, folder):
     """Fig. 4: without the bad case in the prompt, and with fewer rounds. Returns the table drawn."""
     keys = {"rounds": "refine.rounds", "bad_case": "refine.bad_case"}
-    return _figure(params, results, "reasoning", REASONING, _draw_reasoning, **keys)
+    title = "Bad-case and multi-round reasoning (the paper's Fig. 4)"
+    return _figure(params, results, folder, "reasoning", title, note("reasoning"), REASONING, _draw_reasoning, **keys)
 
 
-def shaping(params, results):
+def shaping(params, results, folder):
     """Fig. K: variability of Q, convergence and final survival against K, g_LLM and random control. Returns the table."""
-    metrics = [*TRAINING_METRICS, "survival"]
-    return _figure(params, results, "shaping", SHAPING, _draw_shaping, metrics, K="shape.K", judge="shape.judge")
+    metrics, title = [*TRAINING_METRICS, "survival"], "The size K of reward shaping"
+    keys = {"K": "shape.K", "judge": "shape.judge"}
+    return _figure(params, results, folder, "shaping", title, note("shaping"), SHAPING, _draw_shaping, metrics, **keys)
 
 
-def generalisation(params, results):
+def generalisation(params, results, folder):
     """Trained on all or on half of the scenarios, f_LLM asked often or seldom, and SAC. Returns the table drawn."""
     keys = {"share": "train.share", "refine": "refine.enabled", "every": "refine.every"}
-    draw = partial(_draw_generalisation, scenarios=params.scenarios.train)
-    return _figure(params, results, "generalisation", GENERALISATION, draw, **keys)
+    draw, title = partial(_draw_generalisation, scenarios=params.scenarios.train), "Trained on half of the scenarios"
+    return _figure(
+        params, results, folder, "generalisation", title, note("generalisation"), GENERALISATION, draw, **keys
+    )
 
 
-def open_questions(table, results):
+def open_questions(table, folder):
     """Every contrast in points of survival with its interval; table: as `questions.write` makes it. Returns the rows."""
-    data = table[table["unit"] == "pts of survival"]
+    data, text = table[table["unit"] == "pts of survival"], note("open_questions.figure")
     with theme():
-        save(_draw_contrasts(data), Path(results) / "figures", "open_questions")
-    write_csv(data, Path(results) / "figures" / "open_questions.csv")
+        write_figure(_draw_contrasts(data), data, folder / "open_questions_figure", "Open questions, drawn", text)
     return data
 
 
-def reasoning_told(params, results):
-    """Which of REASONING are told from ACE: (table of the differences, Markdown)."""
+def describe_reasoning(params, results):
+    """Which of REASONING differ significantly from ACE: (table of the differences, Markdown)."""
     found = _differences(params, results, [(variant, "ace") for variant in REASONING if variant != "ace"])
     rows = [[label(a), *each.difference, each.mean_b, each.n_seeds] for (a, _), each in found.items()]
     columns = ["variant", "minus ACE, points", "95 % low", "95 % high", "ACE on these seeds, %", "seeds"]
-    told = answers.against({label(a): each.difference for (a, _), each in found.items()}, label("ace"))
-    return pd.DataFrame(rows, columns=columns), told
+    text = answers.against({label(a): each.difference for (a, _), each in found.items()}, label("ace"))
+    return pd.DataFrame(rows, columns=columns), text
 
 
-def generalisation_told(params, results):
+def describe_generalisation(params, results):
     """What half of the training scenarios cost, in a sentence."""
-    found = _differences(params, results, HALVED)  # all minus half, as in open question 6: the same interval to the digit
+    found = _differences(params, results, HALVED)  # all minus half, as in open question 6: the same interval
     turned = {whole: Estimate(-d.value, -d.high, -d.low) for (whole, _), (d, *_) in found.items()}
     return answers.halving({label(whole): estimate for whole, estimate in turned.items()})
 
 
-def shaping_told(params, results, drawn):
+def describe_shaping(params, results, drawn):
     """Variability of Q, convergence and survival over K, and the control, as Markdown. drawn: as `shaping` returns it."""
     judged = {judge: list(dict.fromkeys(drawn.loc[drawn["judge"] == judge, "variant"])) for judge in JUDGES}
     lines = []
@@ -141,7 +146,7 @@ def shaping_told(params, results, drawn):
             difference = next(iter(ends.values())).difference if metric == "survival" and ends else None
             lines.append(answers.trend(f"{name}, {JUDGES[judge]}", sweeps[judge], digits, difference))
         if metric != "survival":
-            lines.append(answers.overlapping(f"{name}, {JUDGES['llm']} beside {JUDGES['random']}", *sweeps.values()))
+            lines.append(answers.overlapping(f"{name}, {JUDGES['llm']} against {JUDGES['random']}", *sweeps.values()))
     found = _differences(params, results, [(variant, f"ace_random_K{k}") for k, variant in JUDGED.items()])
     name = f"{MEASURES['survival'][0]}, {JUDGES['llm']} minus {JUDGES['random']}"
     lines.append(answers.differing(name, [each.difference for each in found.values()]))
@@ -172,20 +177,18 @@ def _differences(params, results, pairs):
     return {(a, b): pair(runs, env, a, b, "survival") for a, b in pairs if {a, b} <= set(ran)}
 
 
-def _figure(params, results, name, variants, draw, metrics=("survival",), **settings):
+def _figure(params, results, folder, name, title, text, variants, draw, metrics=("survival",), **settings):
     runs, ran = available(params, results, variants)
-    data = points(runs, params.grid.ablations.environment, ran, metrics, **settings)
+    env = params.grid.ablations.environment
+    data = points(runs, env, ran, metrics, **settings)
     missing = [variant for variant in variants if variant not in ran]
-    folder = Path(results) / "figures"
     with theme():
         figure = draw(data)
-        title = f"{params.grid.ablations.environment} ({params.scale}), {_seeds(data)}"
-        figure.suptitle(title, fontsize="medium")
+        figure.suptitle(f"{titled(params, env)} ({params.scale}), {_seeds(data)}", fontsize="medium")
         if missing:
             absent = f"{NOT_RUN}: {'; '.join(label(variant) for variant in missing)}"
             figure.supxlabel(fill(absent, int(13 * figure.get_figwidth())), fontsize="x-small", color="#5a5a5a")
-        save(figure, folder, name)
-    write_csv(data, folder / f"{name}.csv")
+        write_figure(figure, data, folder / name, title, text)
     return data
 
 
@@ -201,14 +204,13 @@ def _seeds(data):
 
 
 def _draw_points(panel, rows, places, look, name=None, offset=0.0, side=1):
-    """Means with their low and high at places (n,), in the order of the means in rows, and beside them the seeds as dots.
+    """Means with their low and high at places (n,), in the order of the means in rows, and next to them the seeds as dots.
 
     side: 1 puts the dots to the right, -1 to the left.
     """
     colour, line, marker = look
-    aside = panel.transData + ScaledTranslation(
-        side * 7 / 72, 0, panel.figure.dpi_scale_trans
-    )  # on a log axis as on others
+    # on a log axis as on others
+    aside = panel.transData + ScaledTranslation(side * 7 / 72, 0, panel.figure.dpi_scale_trans)
     means = rows[rows["seed"].isna()]
     x = np.asarray(places, float) + offset
     for place, (_, mean) in zip(x, means.iterrows(), strict=True):
@@ -232,8 +234,7 @@ def _draw_reasoning(data):
     panel = figure.subplots()
     means = data[data["seed"].isna()]
     for place, (_, row) in enumerate(means.iterrows()):
-        look = LINES["ace"] if row["variant"] == "ace" else MORE_LINES[0 if row["bad_case"] else 1]
-        _draw_points(panel, data[data["variant"] == row["variant"]], [place], look)
+        _draw_points(panel, data[data["variant"] == row["variant"]], [place], LINES[row["variant"]])
     names = [
         f"{row['rounds']} round{'s' if row['rounds'] > 1 else ''}\n{'with' if row['bad_case'] else 'without'} bad case"
         for _, row in means.iterrows()
@@ -256,8 +257,11 @@ def _draw_shaping(data):
         ),
         "survival": (SURVIVAL, "Final test\nbar: 95 % interval"),
     }
-    # beside each other, so that neither hides the other: by 5 % of K
-    for judge, look, name, side in (("llm", LINES["ace"], "g_LLM", -1), ("random", MORE_LINES[1], "random control", 1)):
+    # side by side, so that neither hides the other: by 5 % of K
+    for judge, look, name, side in (
+        ("llm", LINES["ace"], "g_LLM", -1),
+        ("random", LINES["ace_random"], "random control", 1),
+    ):
         chosen = data[(data["judge"] == judge) & (data["variant"] != NO_CRITIC)].sort_values("K", kind="stable")
         for panel, metric in zip(panels, texts, strict=True):
             rows = chosen[chosen["metric"] == metric]
@@ -282,8 +286,7 @@ def _draw_shaping(data):
             panel.set_ylabel(y_label)
         panel.set_xlabel("K, units of a step's reward (log scale)")
         panel.set_title(title, fontsize="small")
-    if panels[2].get_legend_handles_labels()[0]:
-        panels[2].legend(fontsize="small")
+    _legend(figure, panels[2])
     return figure
 
 
@@ -295,7 +298,10 @@ def _draw_generalisation(data, scenarios):
     refining = data[refines]
     series = [
         (rows, look, f"ACE, f_LLM {how} (every {rows['every'].iloc[0]:g} decisions)")
-        for how, ending, look in (("often", "_high", LINES["ace"]), ("seldom", "_low", MORE_LINES[1]))
+        for how, ending, look in (
+            ("often", "_high", LINES["ace_query_high"]),
+            ("seldom", "_low", LINES["ace_query_low"]),
+        )
         if len(rows := refining[refining["variant"].str.endswith(ending)])
     ]
     series += [(data[~refines], LINES["sac"], "SAC")] if len(data[~refines]) else []
@@ -309,25 +315,32 @@ def _draw_generalisation(data, scenarios):
     _survival_axis(panel, data)
     panel.set_xlabel("Training scenarios to draw from; the test scenarios are of other days")
     panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
-    if series:
-        panel.legend(fontsize="small")
+    _legend(figure, panel)
     return figure
+
+
+def _legend(figure, panel):
+    """At the foot of the figure, where it covers nothing."""
+    handles, names = panel.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
 
 
 def _draw_contrasts(data):
     figure = Figure(figsize=(8.2, 1.6 + 0.26 * len(data)), layout="constrained")
     panel = figure.subplots()
     panel.axvline(0, color="#5a5a5a", linewidth=1)
-    looks = [LINES["ace"], LINES["sac"]]  # taking turns, so that neighbouring questions are told apart
-    order = list(dict.fromkeys(data["id"]))
+    colour, _, marker = LINES["ace"]
     for y, (_, row) in enumerate(data.iterrows()):
-        colour, _, marker = looks[order.index(row["id"]) % 2]
         panel.plot([row["ci_low"], row["ci_high"]], [y, y], color=colour, linewidth=2)
         panel.plot(row["estimate"], y, color=colour, marker=marker, markersize=6)
+        if y and row["id"] != data["id"].iloc[y - 1]:  # from question to question
+            panel.axhline(y - 0.5, color="#888888", linewidth=0.8)
         place = {"xycoords": panel.get_yaxis_transform(), "va": "center", "fontsize": "x-small"}
         panel.annotate(row["n"], (1.01, y), **place)
-    names = [f"{row['id']}  {row['contrast']}" for _, row in data.iterrows()]
+    names = [f"{row['id']}  {IN_FULL.get(row['contrast'], row['contrast'])}" for _, row in data.iterrows()]
     panel.set_yticks(range(len(data)), names, fontsize="small")
+    panel.grid(axis="y", visible=False)
     panel.set_ylim(max(len(data), 1) - 0.5, -0.5)
     panel.set_xlabel("Difference in survival, points; bar: 95 % interval")
     title = f"The open questions (scale {data['scale'].iloc[0]})" if len(data) else NOT_RUN

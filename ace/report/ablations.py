@@ -1,10 +1,10 @@
-"""Table 3: ACE taken apart, group by group, every variant beside the reference of its group.
+"""Table 3: ACE taken apart, group by group, every variant compared with the reference of its group.
 
 Ablations run on one environment with fewer seeds than ACE has. So a difference takes the seeds that both were run with
 (they share the start of the networks and the order of the scenarios) and identical test episodes; the bootstrap still
 draws the seeds of each by themselves, since from there on training runs part ways.
 
-What is not in the declared grid is a row that says so in the Markdown and LaTeX tables and is left out of the CSV.
+The table shows what was run. A declared ablation that has no group of its own, such as one that a user adds, is in "Other".
 """
 
 import json
@@ -15,23 +15,25 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ace.checked import ConfigError
-from ace.report import stats
-from ace.report.labels import label
+from ace import stats
+from ace.report import notes
+from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts
+from ace.report.labels import grid_label, label
 from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read
-from ace.report.tables import HEADLINE, by_metric, mean_and_iqm, write_parts
-from ace.report.typeset import markdown, thousands, with_interval, write_csv
+from ace.report.tables import HEADLINE, by_metric, changes, mean_and_std
 
 NOT_RUN = "not run"
+OTHER = "Other"
+HALVES = ("ace_half_query_high", "ace_half_query_low", "ace_half_sac")  # shown in 23_figure_generalisation
 
 
 @dataclass(frozen=True)
 class Group:
-    """Variants that differ in one thing. settings: the keys of params.yaml that tell them apart."""
+    """Variants that differ in one thing. settings: the keys of params.yaml in which they do; None: those of each variant."""
 
     title: str
     variants: list
-    settings: list
+    settings: list | None
     reference: str = "ace"
     of_ace: bool = True
     """Whether the group is about a setting of ACE, and not about other conditions or methods."""
@@ -40,9 +42,9 @@ class Group:
 GROUPS = [
     Group("f_LLM query frequency", ["ace_query_high", "ace", "ace_query_low"], ["refine.every"]),
     Group(
-        "Bad-case threshold",  # of a mini-batch all bad cases are refined: else `most` would decide how many
+        "Bad-case threshold",  # of a mini-batch all bad cases are refined: else `max_cases` would decide how many
         ["ace_rbar_neg", "ace_rbar_zero", "ace_rbar_pos"],
-        ["refine.threshold", "refine.most"],
+        ["refine.threshold", "refine.max_cases"],
         reference="ace_rbar_zero",
     ),
     Group("LoRA rounds", ["ace_no_finetune", "ace_lora_1", "ace", "ace_lora_3"], ["finetune.every"]),
@@ -63,7 +65,7 @@ GROUPS = [
         ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"],
         ["refine.bad_case", "refine.rounds"],
     ),
-    Group("Rounds at other substations", ["ace", "ace_elsewhere"], ["refine.proposer"]),
+    Group("A new substation each round", ["ace", "ace_elsewhere"], ["refine.proposer"]),
     Group(
         "How the policy learns from D_LLM",
         ["ace_literal", "ace_prior", "ace"],
@@ -98,51 +100,9 @@ COUNTS = {
 COLUMNS = ["group", "env", "variant", "setting", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "reference"]
 COLUMNS += ["reference_mean", "difference", "difference_low", "difference_high", "n_common_seeds", *COUNTS]
 COLUMNS += ["n_seeds", "n_episodes", "scale"]
-RESULTS = ["Group", "Variant", "Setting", "Survival, %", "Survival IQM [95 %]", "Reference on these seeds"]
-RESULTS += ["Survival minus reference [95 %]", "Reward", "Reward IQM [95 %]", "Reward minus reference [95 %]", "Seeds x episodes"]
-BUDGETS = ["Group", "Variant", "Refinements", "LoRA rounds (kept)", "Adjustments", "Env. steps, all"]
-BUDGETS += ["Simulator calls in training", "Simulator calls of the corpus", "LLM calls in training"]
-NOTE = (
-    "The reference of a group is ACE as in `base`, also of SAC and the expert with more samples; of the thresholds, the one "
-    "of `base` with all bad cases of a mini-batch refined; of the sparse reward and of longer training, SAC under the same "
-    "condition; of a smaller corpus, ACE with it; of how the policy learns from D_LLM, the paper's loss. "
-    "± is the standard deviation of the seeds' means, IQM the interquartile "
-    "mean over seeds x episodes, both over all seeds of the row. minus reference: paired difference of the means on "
-    "identical test episodes and on the seeds that both were run with; *Reference on these seeds* is the reference's mean "
-    "survival on these. Intervals: 95 % bootstrap of seeds and episodes. With three seeds they are too narrow (in a "
-    "simulated null 17 % instead of 5 % of the differences exclude 0, see the main table), and of this many rows some "
-    "exclude 0 by luck. Refinements, LoRA rounds (in brackets those not rolled back), adjustments of rewards and calls are "
-    "counted in training, means over the seeds; what the corpus of the language model took, once for all rows that use it, "
-    "stands in a column of its own; Env. steps, all: training, validation and corpus. Setting: as in the run's manifest. "
-    f"{NOT_RUN}: not in the declared grid of params.yaml."
-)
-KEYS = {
-    "base": "the settings of ACE in params.yaml, from which a variant differs by what stands in its row",
-    "refine.enabled": "whether f_LLM is asked",
-    "refine.every": "decisions of training between two mini-batches of f_LLM",
-    "refine.most": "bad cases of a mini-batch that it refines at the most",
-    "refine.threshold": "r̄: a decision whose step has a lower reward is a bad case",
-    "refine.rounds": "proposals in turn for a bad case, each with the simulator's verdict on those before",
-    "refine.bad_case": "whether f_LLM's prompt shows the bad action and its outcome",
-    "refine.proposer": "llm: f_LLM at will; llm_elsewhere: each further round names a substation where nothing was "
-    "validated yet, if there is one, or to do nothing, and reasons of every round only substations that may be answered",
-    "finetune.enabled": "whether there are LoRA rounds",
-    "finetune.every": "refinements between two LoRA rounds",
-    "sac.bc": "weight of cloning the refined actions in the policy's loss; 0: the paper's loss",
-    "sac.prior_llm": "share of the policy's prior that may follow the actions of D_LLM, the more the larger D_LLM is",
-    "shape.enabled": "whether g_LLM is asked",
-    "shape.every": "g_LLM reads one training episode in so many",
-    "shape.select": "score by which it finds an episode's key decisions: size of the step's reward, overload of the state, or "
-    "how rare the action is in its episode",
-    "shape.threshold": "r̿: a decision with a higher score is a key decision",
-    "shape.describe": "whether g_LLM sees an action as text (true) or as its bare index (false)",
-    "shape.K": "a key decision's reward is moved by one or two K, up or down, in units of a step's reward",
-    "shape.judge": "who moves it: g_LLM, or as many random moves of random decisions",
-    "llm.path": "where the language model lies; that of `language_models` learnt from a corpus of fewer states and actions",
-    "train.reward": "dense: of every step; sparse: of a blackout alone",
-    "train.decisions": "decisions in training",
-    "train.validate_every": "decisions between two validations, of which the best checkpoint is kept",
-}
+RESULTS = ["Group", "Variant", "Setting", "Survival, % [95 % CI]", "minus reference [95 % CI]"]
+RESULTS += ["Reference on common seeds, %", "Reward", "n"]
+BUDGETS = ["Variant", "Refinements", "LoRA rounds (kept)", "Adjustments", "Env. steps", "LLM calls in training"]
 
 
 class Pair(NamedTuple):
@@ -174,28 +134,18 @@ def pair(runs, env, a, b, metric):
 def value_at(settings, key):
     """Of resolved settings the one at section.name; None where the section has no such name."""
     section, _, name = key.partition(".")
-    return settings[section].get(name)
+    return settings[section].get(name) if name else settings[section]
 
 
 def setting(settings, keys):
     """The given keys (section.name) of resolved settings, as params.yaml writes them; a switched-off section as that."""
     parts = {}
     for key in keys:
-        switch = f"{key.split('.')[0]}.enabled"
-        shown = switch if value_at(settings, switch) is False else key
+        section, _, name = key.partition(".")
+        shown = f"{section}.enabled" if name and settings[section].get("enabled") is False else key
         value = value_at(settings, shown)
         parts[shown] = value if isinstance(value, str) else json.dumps(value)
     return ", ".join(f"{key} = {value}" for key, value in parts.items())
-
-
-def _setting_of(params, runs, env, variant, keys):
-    """From the manifest of a run; where there is none from params.yaml, or a dash where that doesn't know the variant."""
-    if (env, variant) in runs.cells:
-        return setting(runs.of(env, variant)[0].manifest["settings"], keys)
-    try:
-        return setting(params.settings(variant).model_dump(), keys)
-    except ConfigError:
-        return "–"
 
 
 def count(runs, env, variant, what):
@@ -203,43 +153,54 @@ def count(runs, env, variant, what):
     return float(np.mean([COUNTS[what](run.manifest) for run in runs.of(env, variant)]))
 
 
-def write_ablations(params, results):
-    """Writes tables/ablations.{csv,md,tex} under results. Returns the table, a row for each group, variant and metric."""
-    runs, ran = available(params, results, [v for group in GROUPS for v in (group.reference, *group.variants)])
-    env = params.grid.ablations.environment
-    rows, shown = [], []
-    for group in GROUPS:
-        for variant in group.variants:
-            said = _setting_of(params, runs, env, variant, group.settings)
-            if variant in ran:
-                rows += _rows(runs, env, group, variant, said)
-            shown.append((group.title, variant, said))
+def groups(params):
+    """GROUPS, and one for the declared ablations that are in none of them."""
+    placed = {variant for group in GROUPS for variant in (group.reference, *group.variants)} | {*HALVES}
+    others = [variant for variant in ablations(params) if variant not in placed]
+    return [*GROUPS, Group(OTHER, others, None)] if others else GROUPS
+
+
+def write_ablations(params, results, folder):
+    """<folder>/ablations.{csv,md,tex} of the runs under results. Returns the table, a row for each group, variant and metric.
+
+    A group is in it where another variant than its reference was run.
+    """
+    known, env = groups(params), params.grid.ablations.environment
+    names = list(dict.fromkeys(name for group in known for name in (group.reference, *group.variants)))
+    runs, ran = available(params, results, names)
+    rows, shown, used = [], [], {}
+    for group in known:
+        variants = [variant for variant in group.variants if variant in ran]
+        if not {*variants} - {group.reference}:
+            continue
+        for variant in variants:
+            keys = changes(params, variant) if group.settings is None else group.settings
+            said = setting(runs.of(env, variant)[0].manifest["settings"], keys)
+            made = list(_rows(runs, env, group, variant, said))
+            rows += made
+            cells = by_metric(pd.DataFrame(made, columns=COLUMNS), env, variant)
+            mean = stats.mean(runs.scores(env, variant, "survival"))
+            shown.append([group.title if variant == variants[0] else "", *_result(cells, variant, said, mean)])
+            used[variant] = _budget(cells["survival"], variant)
     table = pd.DataFrame(rows, columns=COLUMNS)
-    cells = [(by_metric(table[table["group"] == names[0]], env, names[1]), *names) for names in shown]
-    parts = {
-        "Results": (RESULTS, [_result(found, *names) for found, *names in cells]),
-        "What they used": (BUDGETS, [_budget(found, *names) for found, *names in cells]),
-    }
-    settings = "".join(f"- `{key}`: {meaning}\n" for key, meaning in KEYS.items())
-    write_csv(table, Path(results) / "tables" / "ablations.csv")
-    title = f"ACE taken apart, {env}, scale {params.scale}"
-    write_parts(results, "ablations", title, parts, f"{NOTE}{_left_out(params)}\n\nThe settings:\n\n{settings}")
+    write_csv(table, Path(folder) / "ablations.csv")
+    parts = {"Results": (RESULTS, shown), "What they used": (BUDGETS, list(used.values()))}
+    missing = [name for name in names if name not in set(table["variant"])]
+    title = f"ACE taken apart, {grid_label(env)}, scale {params.scale}"
+    write_parts(folder, "ablations", title, parts, _note(params, shown, missing))
     return table
 
 
-def _left_out(params):
-    """Declared ablations that have no place in GROUPS, as a sentence; "" where all have one."""
-    placed = {variant for group in GROUPS for variant in group.variants}
-    names = [f"`{name}`" for name in ablations(params) if name not in placed]
-    return f"\n\nDeclared, and in no group of this table: {', '.join(names)}." if names else ""
-
-
-def summary(table):
-    """What was run and what was not, in one sentence."""
-    names = list(dict.fromkeys(variant for group in GROUPS for variant in group.variants))
-    missing = [name for name in names if name not in set(table["variant"])]
-    done = f"{len(names) - len(missing)} of {len(names)} variants were run"
-    return f"{done}; {NOT_RUN}: {', '.join(missing)}." if missing else f"{done}."
+def _note(params, shown, missing):
+    """The note, the settings that the table shows, and what is not in it."""
+    keys = dict.fromkeys(part.split(" = ")[0] for row in shown for part in row[2].split(", ") if " = " in part)
+    settings = [f"- `{key}`: {notes.note(f'ablations.{key}')}" for key in keys if notes.has(f"ablations.{key}")]
+    parts = [notes.note("ablations"), "\n".join(settings)]
+    if halves := [name for name in ablations(params) if name in HALVES]:
+        parts.append(notes.note("ablations.halves", names=", ".join(f"`{name}`" for name in halves)))
+    if missing:
+        parts.append(notes.note("ablations.missing", names=", ".join(f"`{name}`" for name in missing)))
+    return "\n\n".join(filter(None, parts))
 
 
 def _rows(runs, env, group, variant, said):
@@ -255,27 +216,18 @@ def _rows(runs, env, group, variant, said):
         yield [group.title, env, variant, said, metric, *found[:5], *against, *counts.values(), *found[5:], runs.scale]
 
 
-def _result(cells, title, variant, said):
-    """A row of the results; cells: by metric, empty where it was not run."""
-    if not cells:
-        return [title, label(variant), said, NOT_RUN, *[""] * (len(RESULTS) - 4)]
+def _result(cells, variant, said, mean):
+    """A row of the results without its group. cells: by metric; mean: Estimate of the survival."""
     survival, reward = (cells[metric] for metric in HEADLINE)
-    known = pd.notna(survival["reference_mean"])
-    return [
-        *(title, label(variant), said, *mean_and_iqm(survival, 1)),
-        *(f"{survival['reference_mean']:.1f}" if known else "", _difference(survival)),
-        *(*mean_and_iqm(reward, 1), _difference(reward)),
-        f"{survival['n_seeds']} x {survival['n_episodes']}",
-    ]
+    n = f"{survival['n_seeds']} x {survival['n_episodes']}"
+    other = f"{survival['reference_mean']:.1f}" if pd.notna(survival["reference_mean"]) else ""
+    return [label(variant), said, with_interval(*mean, 1), _difference(survival), other, mean_and_std(reward), n]
 
 
-def _budget(cells, title, variant, said):
-    if not cells:
-        return [title, label(variant), NOT_RUN, *[""] * (len(BUDGETS) - 3)]
-    row = cells["survival"]
+def _budget(row, variant):
     rounds = f"{row['lora_rounds']:.1f} ({row['lora_rounds_kept']:.1f})"
-    counts = ["adjustments", "env_steps_to_train", "simulator_calls_train", "simulator_calls_corpus", "llm_calls_train"]
-    return [title, label(variant), thousands(row["refinements"]), rounds, *(thousands(row[what]) for what in counts)]
+    counts = ["adjustments", "env_steps_to_train", "llm_calls_train"]
+    return [label(variant), thousands(row["refinements"]), rounds, *(thousands(row[what]) for what in counts)]
 
 
 def compared(table, metric):
@@ -290,29 +242,27 @@ def largest(table, metric):
         [row["group"], label(row["variant"]), label(row["reference"]), _difference(row), str(int(row["n_common_seeds"]))]
         for _, row in rows.iterrows()
     ]
-    return markdown(["Group", "Variant", "Reference", f"{metric.capitalize()} minus reference [95 %]", "Common seeds"], cells)
+    head = ["Group", "Variant", "Reference", f"{metric.capitalize()} minus reference [95 % CI]", "Common seeds"]
+    return markdown(head, cells)
 
 
 def answer(table, metric):
-    """Which differences to a reference exclude 0 and which don't, first of ACE's settings, then the others; as Markdown."""
+    """Which differences to a reference are significant, first of ACE's settings, then of the others; as Markdown."""
     found = compared(table, metric)
-    ours = found["group"].isin([group.title for group in GROUPS if group.of_ace])
+    ours = found["group"].isin([*(group.title for group in GROUPS if group.of_ace), OTHER])
     lines = [_answer(found[ours], metric, "Settings of ACE"), _answer(found[~ours], metric, "Other conditions and methods")]
-    luck = f"{(1 - stats.LEVEL) * len(found):.1f} of {len(found)} intervals at {100 * stats.LEVEL:.0f} %"
-    few = "with three seeds more like three times as many (note of the main table)"
-    return "\n".join([*lines, f"\nBy luck alone {luck} would exclude 0 if seeds were many, {few}."])
+    chance = f"{(1 - stats.LEVEL) * len(found):.1f}"
+    return "\n".join([*lines, "", notes.note("ablations.chance", n=len(found), expected=chance)])
 
 
 def _answer(rows, metric, what):
-    apart, level = [], []
-    for _, row in rows.iterrows():
-        if not (row["difference_low"] > 0 or row["difference_high"] < 0):
-            level.append(label(row["variant"]))
-        else:
-            apart.append(f"{label(row['variant'])} minus {label(row['reference'])} {_difference(row)}")
-    yes, no = (f" ({'; '.join(names)})" if names else "" for names in (apart, level))
-    counted = f"in {len(apart)} of {len(rows)} comparisons the difference of {metric} to the reference excludes 0{yes}"
-    return f"- {what}: {counted}; in the other {len(level)} it does not{no}."
+    found = [
+        f"{label(row['variant'])} minus {label(row['reference'])} {_difference(row)}"
+        for _, row in rows.iterrows()
+        if stats.sign(row["difference_low"], row["difference_high"])
+    ]
+    which = f": {'; '.join(found)}" if found else ""
+    return f"- {what}: {len(found)} of {len(rows)} differences in {metric} are significant{which}."
 
 
 def _difference(row):

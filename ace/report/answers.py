@@ -1,26 +1,25 @@
 """How an answer follows from the intervals, to an open question or of a figure of the ablations: in generated sentences.
 
-Written down before the runs; changed afterwards: 3 tells how far its interval reaches, 6 all losses and the controls with a
-line out. An effect is there where its 95 % interval leaves out 0, and "not told apart from 0" where it
-doesn't. Every answer_<n> takes {name of a contrast: Estimate, or None where it was not run} and gives a sentence or two.
+Written down before the runs; changed afterwards: 3 also says how far its interval reaches, 6 all losses and the controls with a
+line out. An effect is significant where its 95 % interval excludes 0. Every answer_<n> takes {name of a contrast: Estimate, or
+None where it was not run} and gives a sentence or two.
 """
 
 import numpy as np
 
+from ace import stats
 from ace.report.ablations import NOT_RUN
-from ace.report.typeset import with_interval
+from ace.report.formatting import with_interval
 
 COLLAPSED = 0.1  # our reading: the policy's entropy ends below this share of what SAC aims at (sac.target_entropy)
 CORPUS = "the corpus"  # these two: in the names of contrasts
 OUTAGES = "outages: "
-FALLEN = 10.0  # our reading: training is unstable where the last validation lies this many points below the best
+FALLEN = 10.0  # our reading: training is unstable where the last validation is this many points below the best
 
 
 def sign(estimate):
-    """1 or -1 where the interval lies above or below 0, 0 where it holds 0 or there is none."""
-    if not np.isfinite(estimate).all():
-        return 0
-    return int(estimate.low > 0) - int(estimate.high < 0)
+    """`stats.sign` of an Estimate."""
+    return stats.sign(estimate.low, estimate.high)
 
 
 def words(estimate):
@@ -28,17 +27,16 @@ def words(estimate):
     return f"{with_interval(*estimate, 1, sign='+')} points"
 
 
-def told(name, estimate):
+def described(name, estimate):
     """A contrast in half a sentence."""
     if estimate is None:
         return f"{name}: {NOT_RUN}"
-    verdict = {1: "above 0", -1: "below 0", 0: "not told apart from 0"}[sign(estimate)]
-    return f"{name} {words(estimate)}, {verdict}"
+    return f"{name} {words(estimate)}, {stats.describe_interval(estimate.low, estimate.high)}"
 
 
 def _sentence(lead, found, names):
     """The lead and the contrasts that it rests on."""
-    return f"{lead}: {'; '.join(told(name, found[name]) for name in names)}."
+    return f"{lead}: {'; '.join(described(name, found[name]) for name in names)}."
 
 
 def answer_1(found):
@@ -49,7 +47,7 @@ def answer_1(found):
         closed = gap is not None and sign(gap) <= 0
         lead = "Yes, the description closes the gap" if closed else "Partly, the description helps"
     else:
-        lead = "No, the description costs survival" if sign(text) < 0 else "It is not seen that the description helps"
+        lead = "No, the description lowers survival" if sign(text) < 0 else "No significant effect of the description"
     return _sentence(lead, found, ["described minus bare index", "reward minus action (described)"])
 
 
@@ -59,15 +57,15 @@ def answer_2(found):
     if not signs:
         return f"Nothing can be said: {NOT_RUN}."
     worse, same = ([name for name, s in signs.items() if (s > 0) == lost] for lost in (True, False))
-    lead = f"It matters: five rounds survive longer than {' and '.join(worse)}" if worse else "It is not seen to matter"
+    lead = f"It matters: five rounds survive longer than {' and '.join(worse)}" if worse else "No significant difference"
     if worse and same:
-        lead += f", that they do longer than {' or '.join(same)} is not seen"
+        lead += f", but not significantly longer than {' or '.join(same)}"
     spent = {name.removesuffix(": calls"): each for name, each in found.items() if name.endswith(": calls") and each}
     shared = spent.pop(CORPUS, None)
     calls = ", ".join(f"{name} {each.value:,.0f}" for name, each in spent.items())
     if shared:
         calls += f", on top of the {shared.value:,.0f} of the language model's corpus, which all of them need"
-    return f"{lead} (simulator calls in training: {calls}); {'; '.join(told(name, found[name]) for name in names)}."
+    return f"{lead} (simulator calls in training: {calls}); {'; '.join(described(name, found[name]) for name in names)}."
 
 
 def answer_3(found):
@@ -81,15 +79,15 @@ def answer_3(found):
     if low > COLLAPSED and fall.value < FALLEN:
         lead = "Yes, training stays stable"
         if _ends(fall)[1] >= FALLEN:
-            lead += f" in the mean, but instability is not excluded (the fall's interval reaches past {FALLEN:g} points)"
-        lead += ", but ACE's lead over SAC is not seen" if gain is not None and sign(gain) <= 0 else ""
+            lead += f" on average, but instability is not excluded (the interval of the fall reaches past {FALLEN:g} points)"
+        lead += ", but ACE's lead over SAC is not significant" if gain is not None and sign(gain) <= 0 else ""
     elif high < COLLAPSED or _ends(fall)[0] >= FALLEN:
         lead = "No, training does not stay stable"
     else:
         lead = "Only in part"
-    more = "; ".join(told(name, found[name]) for name in ("ACE minus SAC (sparse)", "ACE, sparse minus dense"))
+    more = "; ".join(described(name, found[name]) for name in ("ACE minus SAC (sparse)", "ACE, sparse minus dense"))
     return (
-        f"{lead}: the entropy {state} (it ends at {entropy.value:.2f} of SAC's target), the last validation lies "
+        f"{lead}: the entropy {state} (it ends at {entropy.value:.2f} of SAC's target), the last validation is "
         f"{with_interval(*fall, 1)} points below the best; {more}."
     )
 
@@ -105,13 +103,13 @@ def answer_4(found):
     if None in alone.values():
         return f"Nothing can be said: {NOT_RUN}."
     helping = [role for role, estimate in alone.items() if sign(estimate) > 0]
-    lead = f"From {' and '.join(helping)}" if helping else "From neither that these runs can tell"
+    lead = f"From {' and '.join(helping)}" if helping else "Neither role alone has a significant effect"
     return _sentence(lead, found, [*(f"{role} alone minus neither" for role in alone), "both minus f_LLM alone"])
 
 
 def answer_5(found):
     pooled = found["g_LLM minus random, mean over K"]
-    leads = {1: "Credit assignment", -1: "Worse than noise", 0: "Not told apart from noise"}
+    leads = {1: "Credit assignment", -1: "Worse than noise", 0: "Not significantly different from noise"}
     lead = f"No answer over all K ({NOT_RUN})" if pooled is None else leads[sign(pooled)]
     return _sentence(lead, found, ["g_LLM minus random, mean over K", "g_LLM minus no shaping"])
 
@@ -126,7 +124,7 @@ def answer_6(found):
         lead = "Yes, trained on half of the scenarios ACE stays ahead of SAC"
         lead += f", at a loss where f_LLM is asked {' or '.join(lost)}" if lost else ""
     else:
-        lead = "Trained on half of the scenarios, ACE is not seen ahead of SAC"
+        lead = "Trained on half of the scenarios, ACE is not significantly ahead of SAC"
     outages = {name.removeprefix(OUTAGES): each for name, each in found.items() if name.startswith(OUTAGES)}
     about = _sentence(lead, found, [name for name in found if not name.startswith(OUTAGES)])
     return f"{about} {_sentence('With a line out', outages, outages)}"
@@ -136,10 +134,11 @@ def answer_6(found):
 
 
 def against(found, reference):
-    """Fig. 4: which variants are told from the reference. found: {name: Estimate of variant minus reference}."""
+    """Fig. 4: which variants differ from the reference. found: {name: Estimate of variant minus reference}."""
     if not found:
         return f"Nothing can be said: {NOT_RUN}."
-    verdicts = {1: f"Above {reference}", -1: f"Below {reference}", 0: f"Not told apart from {reference}"}
+    verdicts = {1: f"Significantly above {reference}", -1: f"Significantly below {reference}"}
+    verdicts[0] = f"No significant difference to {reference}"
     lines = []
     for kind, lead in verdicts.items():
         names = [f"{name} ({words(each)})" for name, each in found.items() if sign(each) == kind]
@@ -150,8 +149,8 @@ def against(found, reference):
 def halving(found):
     """What training on half of the scenarios changes. found: {name: Estimate of half minus all}."""
     if not found:
-        return f"What half of the scenarios cost can't be said: {NOT_RUN}."
-    verdicts = {1: "a gain", -1: "a loss", 0: "not told apart from 0"}
+        return f"Nothing can be said: {NOT_RUN}."
+    verdicts = {1: "a significant gain", -1: "a significant loss", 0: "not significant"}
     said = "; ".join(f"{name} {words(each)}, {verdicts[sign(each)]}" for name, each in found.items())
     return f"Half of the training scenarios minus all of them, survival in the test: {said}."
 
@@ -167,13 +166,13 @@ def trend(name, sweep, digits, difference=None):
     more = "more" if b.value > a.value else "less"
     if difference is not None:
         verdict = f"the second minus the first is {words(difference)}, "
-        verdict += f"{more} with a larger K" if sign(difference) else "not told apart from 0"
+        verdict += stats.describe_interval(difference.low, difference.high)
     else:
-        verdict = "overlap" if overlap(a, b) else f"lie apart, {more} with a larger K, which few seeds do by luck as well"
+        verdict = "overlap" if overlap(a, b) else f"do not overlap ({more} with a larger K; with few seeds that may be chance)"
         verdict = f"the ranges of their seeds {verdict}"
     means = [each.value for each in sweep.values()]
     ends = f"{a.value:.{digits}f} at K = {first:g} and {b.value:.{digits}f} at K = {last:g}"
-    return f"**{name}**: {ends}; {verdict}. Over all K the means lie between {min(means):.{digits}f} and {max(means):.{digits}f}."
+    return f"**{name}**: {ends}; {verdict}. Over all K the means are between {min(means):.{digits}f} and {max(means):.{digits}f}."
 
 
 def overlap(a, b):
@@ -188,9 +187,9 @@ def overlapping(name, ours, control):
 
 
 def differing(name, differences):
-    """How many of the differences of survival, one for each K, are told; "" of none."""
+    """How many of the differences of survival, one for each K, are significant; "" of none."""
     if not differences:
         return ""
     signs, values = [sign(each) for each in differences], [each.value for each in differences]
-    counts = f"above 0 at {signs.count(1)}, below 0 at {signs.count(-1)} and not told apart from 0 at {signs.count(0)}"
-    return f"**{name}**: {counts} of {len(signs)} K (means from {min(values):+.1f} to {max(values):+.1f} points)."
+    counts = f"significant at {len(signs) - signs.count(0)} of {len(signs)} K, above 0 at {signs.count(1)}"
+    return f"**{name}**: {counts} (means from {min(values):+.1f} to {max(values):+.1f} points)."

@@ -1,13 +1,12 @@
 """The paper's claims C1 to C14: what it says, by what criterion we judge, what we measured, and the verdict.
 
-The criteria were written down before the runs they judge, by sign and size; code applies them
-(`ace/report/measure.py`), nobody does by hand. Four changes came afterwards. C5 and C6: seconds a step of the test in
-place of its seconds, because a policy that loses the grid early is done early. C3, with its numbers at hand: of
-ace_rbar_zero in place of ace, whose settings and not its learning decide the number. And grids
-whose test scenarios are of the training's day count for no claim: wcci2022, when ACE and SAC had been run there; the
-evidence tells what it says, and no verdict hangs on it. Where the paper gives
-an effect, the size asked for is at least half of it. The paper's full text was not at hand: values are those that could
-be read of it, and where the source is a second-hand account it says so.
+The criteria were written down before the runs they judge, by sign and size; code applies them (`ace/report/measure.py`).
+Four changes came afterwards. C5 and C6: seconds a step of the test in place of its seconds, because a policy that loses the
+grid early is done early. C3, after its numbers were known: refinements of ace_rbar_zero in place of ace, whose settings and
+not its learning decide the number. And grids whose test scenarios are of the training's day count for no claim: wcci2022,
+after ACE and SAC had been run there; the evidence gives its numbers. Where the paper gives an effect, the size asked for is
+at least half of it. The paper's full text was not available: values are those that could be found, and a second-hand source
+is named as such.
 
 `python -m ace.report.claims` prints the table of the present workspace, with a folder that of another (`quick`).
 """
@@ -20,10 +19,11 @@ from pathlib import Path
 import pandas as pd
 
 from ace.report import measure
-from ace.report.runs import ReportError, read
-from ace.report.show import full_markdown, print_claims, summary_line, update_readme
+from ace.report.claims_text import full_markdown, print_claims, summary_line, update_readme
+from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_text
+from ace.report.labels import label
+from ace.report.runs import ReportError, named, read
 from ace.report.tables import write_numbers
-from ace.report.typeset import write_csv
 
 PAPER = "ICML 2025, arXiv 2506.02522"
 COLUMNS = ["id", "claim", "paper_value", "source", "measured", "ci_low", "ci_high", "n", "scale"]
@@ -34,12 +34,12 @@ WITHOUT_CLONING = ("sac", "ace_no_actor")  # hold nothing to clone: LITERAL diff
 # ACE against plain SAC trained for longer, with fewer or as many environment steps as ACE takes in all, and with many more; both
 # trained for longer
 LONGER = (("ace", "sac_5k"), ("ace", "sac_20k"), ("ace_long", "ace_long_sac"))
-PLACES = ["unit", "notebook", "stage"]  # of each claim; not in claims.csv
+WRITTEN = Path("paper") / "90_claims"  # under results/
 
 
 @dataclass(frozen=True)
 class Claim:
-    """measure: Runs -> Measured, or raises NotTested. unit: of measured. notebook, stage: where to recompute it."""
+    """measure: Runs -> Measured, or raises NotTested. unit: of measured."""
 
     id: str
     claim: str
@@ -48,8 +48,6 @@ class Claim:
     criterion: str
     unit: str
     measure: callable
-    notebook: str = "90_claims"
-    stage: str = "claims"
 
 
 CLAIMS = [
@@ -73,8 +71,6 @@ CLAIMS = [
         "of their own, has an interval above 0; size: at least 18.75 points, half of the paper's 37.5.",
         "pts above SAC",
         partial(measure.difference, better="ace", worse="sac", metric="survival", size=18.75),
-        "10_table_main",
-        "table_main",
     ),
     Claim(
         "C3",
@@ -86,8 +82,6 @@ CLAIMS = [
         "does; ace itself at most 8, which alone would decide its number.",
         "a run (ace_rbar_zero)",
         partial(measure.count, variant="ace_rbar_zero", metric="refinements", low=287, high=682),
-        "13_table_ablations",
-        "table_ablations",
     ),
     Claim(
         "C4",
@@ -125,7 +119,7 @@ CLAIMS = [
         "1 h 48 min for 508 calls",
         f"{PAPER}; second hand: Table 4, NeurIPS 2020",
         "Seconds an inference of ace with a 7B model (by its name, base.llm.model) lie within a factor of 2 of 12.8. The "
-        "embedded model's are no test of it and are only told.",
+        "embedded model's are no test of it and are only reported.",
         "s an inference",
         partial(measure.seconds_per_call, variant="ace", model="7B", low=6.4, high=25.5),
     ),
@@ -138,8 +132,6 @@ CLAIMS = [
         "episode reward, ace over ace_no_actor on wcci2020, has an interval above 1; size: at least 1.22.",
         "times that without f_LLM",
         partial(measure.ratio, above="ace", below="ace_no_actor", metric="reward", size=1.22, envs=["wcci2020"]),
-        "11_table_roles",
-        "table_roles",
     ),
     Claim(
         "C9",
@@ -150,8 +142,6 @@ CLAIMS = [
         "size: at least 15 %. The same two arms as C8.",
         "% less reward than ACE",
         partial(measure.loss, full="ace", without=["ace_no_actor"], metric="reward", size=15.0, envs=["wcci2020"]),
-        "11_table_roles",
-        "table_roles",
     ),
     Claim(
         "C10",
@@ -162,8 +152,6 @@ CLAIMS = [
         "of the paper's ratio of 6.1. Both refine every bad case of a mini-batch, as the paper does.",
         "times the count at -0.3",
         partial(measure.ratio, above="ace_rbar_pos", below="ace_rbar_neg", metric="refinements", size=3.07),
-        "13_table_ablations",
-        "table_ablations",
     ),
     Claim(
         "C11",
@@ -177,8 +165,6 @@ CLAIMS = [
         partial(
             measure.loss, full="ace_rbar_zero", without=["ace_rbar_pos", "ace_rbar_neg"], metric="survival", size=3.0
         ),
-        "13_table_ablations",
-        "table_ablations",
     ),
     Claim(
         "C12",
@@ -189,8 +175,6 @@ CLAIMS = [
         "87 %.",
         "pts above no fine-tuning",
         partial(measure.gain_to_level, full="ace", without="ace_no_finetune", metric="survival", level=(67.0, 87.0)),
-        "13_table_ablations",
-        "table_ablations",
     ),
     Claim(
         "C13",
@@ -207,8 +191,6 @@ CLAIMS = [
             metric="survival",
             size=2.0,
         ),
-        "13_table_ablations",
-        "table_ablations",
     ),
     Claim(
         "C14",
@@ -226,8 +208,6 @@ CLAIMS = [
             narrow=["ace_half_query_high", "ace_half_query_low"],
             metric="survival",
         ),
-        "23_figure_generalisation",
-        "figure_generalisation",
     ),
 ]
 
@@ -243,7 +223,7 @@ def evaluate(runs, ids=None):
             measured, n, verdict, evidence = (None, None, None), "", "not tested", f"not tested: {reason}"
         said = [claim.id, claim.claim, claim.paper_value, claim.source]
         rows.append([*said, *measured, n, runs.scale, claim.criterion, verdict, evidence])
-    return _with_places(pd.DataFrame(rows, columns=COLUMNS))
+    return _with_units(pd.DataFrame(rows, columns=COLUMNS))
 
 
 def _literal(claim, runs):
@@ -262,42 +242,61 @@ def _literal(claim, runs):
 
 
 def _longer(claim, runs):
-    """The same measure between runs that had more decisions, where they were made: told, and not judged."""
+    """The same measure between runs that had more decisions, where they were made: as evidence, and not judged."""
     if claim.measure.keywords.get("worse") != "sac":
         return ""
-    told = ""
+    text = ""
     for better, worse in [pair for pair in LONGER if {*pair} <= {*runs.variants}]:
         (value, low, high), n, _, evidence = claim.measure(runs, better=better, worse=worse)
-        told += f"; {better} against {worse}: {value:.3g} [{low:.3g}, {high:.3g}] ({n}; {evidence})"
-    return told
+        text += f"; {better} against {worse}: {value:.3g} [{low:.3g}, {high:.3g}] ({n}; {evidence})"
+    return text
 
 
-def write(params, results):
-    """Judge all claims on the declared grid; writes claims.csv, claims.md and numbers.json. Returns the table."""
+BY_GRID = ["Grid", "Compared", "Survival, %", "Difference [95 % CI]", "Verdict of this row alone", "Env. steps to train", "Seeds"]
+
+
+def by_grid(params, runs):
+    """What the evidence of C2 says, as a Markdown table: each pair that it compares, grid by grid."""
+    (claim,) = (each for each in CLAIMS if each.id == "C2")
+    rows = []
+    for pair in (("ace", "sac"), (LITERAL, "sac"), *LONGER):
+        for env in runs.environments_of(pair) if {*pair} <= {*runs.variants} else []:
+            seeds = runs.seeds_of_all(env, pair)
+            survival, steps = (
+                [runs.scores(env, variant, metric, seeds).mean() for variant in pair]
+                for metric in ("survival", "env_steps_to_train")
+            )
+            measured, _, verdict, _ = claim.measure(runs, better=pair[0], worse=pair[1], envs=[env])
+            cells = [" and ".join(f"{value:.1f}" for value in survival), with_interval(*measured, 1, sign="+")]
+            used = [" and ".join(map(thousands, steps)), str(len(seeds))]
+            rows.append([named(params, env), " minus ".join(map(label, pair)), *cells, verdict, *used])
+    return markdown(BY_GRID, rows) if rows else ""
+
+
+def write(params, results, folder):
+    """Judge all claims on the declared grid; writes <folder>/claims.{csv,md} and numbers.json. Returns the table."""
     runs = read(params, results)
     table = evaluate(runs)
-    write_csv(table[COLUMNS], Path(results) / "claims.csv")
-    text = f"# The paper's claims, scale {params.scale}\n\n{summary_line(table)}\n\n{full_markdown(table)}"
-    (Path(results) / "claims.md").write_text(text, encoding="utf-8", newline="\n")
-    write_numbers(runs, {verdict: int((table["verdict"] == verdict).sum()) for verdict in measure.VERDICTS}, results)
+    write_csv(table[COLUMNS], Path(folder) / "claims.csv")
+    text = f"# The paper's claims, scale {params.scale}\n\n{summary_line(table)}\n\n"
+    write_text(Path(folder) / "claims.md", text + full_markdown(table, {"C2": by_grid(params, runs)}))
+    write_numbers(runs, {verdict: int((table["verdict"] == verdict).sum()) for verdict in measure.VERDICTS}, folder)
     return table
 
 
 def read_written(results):
-    """results/claims.csv, as `write` left it."""
-    path = Path(results) / "claims.csv"
+    """results/paper/90_claims/claims.csv, as `write` left it."""
+    path = Path(results) / WRITTEN / "claims.csv"
     if not path.is_file():
         workspace = Path(results).parent.resolve().name
-        raise ReportError(f"no results/claims.csv in {workspace}: run `make quick` or `dvc repro claims`")
+        raise ReportError(f"no results/{WRITTEN}/claims.csv in {workspace}: run `make quick` or `make repro`")
     empty = dict.fromkeys(NUMBERS, "")  # elsewhere an empty cell is an empty text
-    return _with_places(pd.read_csv(path, dtype={"n": str}, keep_default_na=False, na_values=empty))
+    return _with_units(pd.read_csv(path, dtype={"n": str}, keep_default_na=False, na_values=empty))
 
 
-def _with_places(table):
-    claims = {claim.id: claim for claim in CLAIMS}
-    for place in PLACES:
-        table[place] = [getattr(claims[name], place) for name in table["id"]]
-    return table.astype(dict.fromkeys(NUMBERS, float))
+def _with_units(table):
+    units = {claim.id: claim.unit for claim in CLAIMS}
+    return table.assign(unit=table["id"].map(units)).astype(dict.fromkeys(NUMBERS, float))
 
 
 def main(arguments=None):
@@ -322,16 +321,16 @@ def main(arguments=None):
     print("\nWhere to look next:")
     for place, what in (
         ("report.html", "everything on one page, for a browser"),
-        ("claims.md", "the claims with criteria and evidence"),
-        ("tables/main.md", "all methods with intervals and budgets"),
-        ("tables/ablation_roles.md", "with and without f_LLM and g_LLM"),
-        ("tables/ablations.md", "ACE taken apart"),
-        ("tables/open_questions.md", "the open questions, each with an answer"),
-        ("figures/learning_curves.png", "learning curves"),
+        (WRITTEN / "claims.md", "the claims with criteria and evidence"),
+        ("paper/10_table_main/main.md", "all methods with intervals and budgets"),
+        ("paper/11_table_roles/ablation_roles.md", "with and without f_LLM and g_LLM"),
+        ("paper/13_table_ablations/ablations.md", "ACE taken apart"),
+        ("paper/30_open_questions/open_questions.md", "the open questions, each with an answer"),
+        ("paper/20_figure_learning/learning_curves.png", "learning curves"),
         ("notebooks/", "the executed notebooks"),
     ):
         if (results / place).exists():
-            print(f"  {Path(*given, 'results', place)!s:44} {what}")
+            print(f"  {Path(*given, 'results', place)!s:56} {what}")
     return 0
 
 

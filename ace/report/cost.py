@@ -1,24 +1,23 @@
-"""Table 4: what each method costs, in samples, language-model calls, LoRA rounds and seconds, beside the paper's figures.
+"""Table 4: what each method costs, in samples, language-model calls, LoRA rounds and seconds, with the paper's figures.
 
-Counts are from the manifests and transcripts of the run files and are the same in every rerun. Seconds are from
+Counts are from the manifests of the runs and are the same in every rerun. Seconds are from
 results/provenance/: measured once for given result bytes, on a machine that had other work too.
 """
 
-import gzip
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from ace.report import notes
 from ace.report.claims import PAPER
-from ace.report.labels import label
+from ace.report.formatting import markdown, thousands, write_csv, write_parts
+from ace.report.labels import grid_label, label
 from ace.report.runs import read
-from ace.report.tables import main_methods, write_parts
-from ace.report.typeset import markdown, thousands, write_csv
+from ace.report.tables import main_methods
 
-ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed beside the mean
+ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed as well as the mean
 NUMBERS = [
     *("decisions", "env_steps_train", "env_steps_validation", "env_steps_corpus"),
     *("calls_train", "calls_test", "tokens", "lora_rounds", "lora_kept"),
@@ -28,7 +27,7 @@ NUMBERS = [
 COLUMNS = ["env", "variant", "kind", *NUMBERS, *(f"{name}_{end}" for name in ENDS for end in ("low", "high"))]
 COLUMNS += ["n_seeds", "scale", "note", "source"]
 
-# The paper's own figures, as far as they could be read of it: its full text was not at hand.
+# The paper's own figures, as far as they could be found: its full text was not available.
 REPORTED = [
     {"env": "neurips2020", "variant": "ace", "calls_train": 508, "llm_s": 6480.0, "seconds_per_call": 6480 / 508}
     | {"note": "paper, Qwen2-7B: 1 h 48 min", "source": f"{PAPER}; second hand: Table 4"},
@@ -37,39 +36,27 @@ REPORTED = [
     {"variant": "llm_only", "test_s": 1000.0, "note": "paper: more than this"}
     | {"source": f"{PAPER}; second hand: Table 1, 1480.8 s to thousands"},
 ]
-UNMEASURED = [{"variant": "ace_qwen2_7b", "note": "not measured: no GPU at hand", "source": ""}]
+UNMEASURED = [{"variant": "ace_qwen2_7b", "note": "not measured: no GPU available", "source": ""}]
 MORE_LABELS = {"ace_qwen2_7b": "ACE with Qwen2-7B"}
-NOTE = (
-    "Means over the seeds; in brackets the lowest and the highest seed. Samples: environment steps of training, of its "
-    "validations, and of the corpus that the language model (or its set of actions) was made from. Language-model calls: "
-    "proposals, judgements and those on held-out states around each LoRA round; calls in the test are over all of its "
-    "episodes, tokens are read and written, all calls together. Seconds to train hold those of the language model and of "
-    "the LoRA rounds, not the corpus and the making of the model. LLM, s: of training, and of the test where the model is "
-    "in the loop. Seconds of the test are for all of its episodes on "
-    "Grid2Op: who survives longer plays more steps, hence the milliseconds a step beside them; a decision is what the "
-    "agent alone takes. All seconds were measured once, on a shared machine of two cores; they are not compared across "
-    "machines. The embedded model has some 0.6 million parameters: its seconds a call are no estimate of a 7B model's."
-)
 
 
-def write_cost(params, results, variants=None):
-    """Writes tables/cost.{csv,md,tex} under results, a row a method and grid, then the paper's. Returns the table.
+def write_cost(params, results, folder, variants=None):
+    """<folder>/cost.{csv,md,tex} of the runs under results, a row a method and grid, then the paper's. Returns the table.
 
     variants: a selection by name; empty: those of the main comparison. What is not recorded stays empty.
     """
     runs = read(params, results, variants or main_methods(params))
-    rows = [measured(runs, env, variant, results) for env in runs.environments for variant in runs.methods_of(env)]
+    rows = [measured(runs, env, variant) for env in runs.environments for variant in runs.methods_of(env)]
     rows += [{"kind": "reported", **row} for row in REPORTED] + [{"kind": "not measured", **row} for row in UNMEASURED]
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
-    folder, title = Path(results) / "tables", f"Cost, scale {params.scale}"
-    write_csv(table.where(table.notna(), None), folder / "cost.csv")
+    write_csv(table.where(table.notna(), None), Path(folder) / "cost.csv")
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
-    write_parts(results, "cost", title, parts, NOTE)
+    write_parts(folder, "cost", f"Cost, scale {params.scale}", parts, notes.note("cost"))
     return table
 
 
 def latency(table):
-    """What a decision takes beside ACE's on the same grid, and a step of the test, grid by grid, as Markdown."""
+    """Time of a decision, relative to ACE's on the same grid, and of a step of the test, grid by grid, as Markdown."""
     ours = table[table["kind"] == "measured"]
     base = {row["env"]: row["decision_ms"] for _, row in ours.iterrows() if row["variant"] == "ace"}
     rows = []
@@ -79,7 +66,7 @@ def latency(table):
             few = times is not None and times < 10
             cells = [_shown(row["decision_ms"], "{:.2f}".format), _shown(times, "{:.2g}".format if few else thousands)]
             cells += [_shown(row["test_steps"], thousands), _shown(row["test_ms_per_step"], "{:.2f}".format)]
-            rows.append([env, label(row["variant"]), *cells])
+            rows.append([grid_label(env), label(row["variant"]), *cells])
     head = ["Grid", "Method", "A decision, ms", "Times ACE's", "Env. steps of the test", "A step of the test, ms"]
     return markdown(head, rows)
 
@@ -95,7 +82,7 @@ def share_of_the_agent(runs, variants=("ace", "sac", "greedy", "llm_only")):
 
 
 def _agent_share(runs, env, variant):
-    """Percent, mean of the seeds; None where nobody took the time."""
+    """Percent, mean of the seeds; None where no time was recorded."""
     shares = []
     for run in runs.of(env, variant):
         spent = (run.provenance or {}).get("decision_latency_ms")
@@ -105,9 +92,9 @@ def _agent_share(runs, env, variant):
     return _mean(shares)
 
 
-def measured(runs, env, variant, results):
+def measured(runs, env, variant):
     """One method on one grid: column -> mean over the seeds, None where nothing was recorded."""
-    seeds = [_of_seed(run, results) for run in runs.of(env, variant)]
+    seeds = [_of_seed(run) for run in runs.of(env, variant)]
     columns = {name: [seed[name] for seed in seeds] for name in NUMBERS}
     row = {name: _mean(values) for name, values in columns.items()}
     for name in ENDS:
@@ -115,10 +102,10 @@ def measured(runs, env, variant, results):
         if len(known) > 1:
             row |= {f"{name}_low": min(known), f"{name}_high": max(known)}
     identity = {"env": env, "variant": variant, "kind": "measured", "scale": runs.scale, "n_seeds": len(seeds)}
-    return {**identity, **row, "source": f"results/runs/{env}/{variant}/, results/provenance/{env}/{variant}/"}
+    return {**identity, **row, "source": f"results/runs/{env}/{variant}/, results/provenance/{env}/{variant}.json"}
 
 
-def _of_seed(run, results):
+def _of_seed(run):
     budget, manifest = run.manifest["budget"], run.manifest
     steps = {phase: budget.get(phase, {}).get("env_steps") for phase in ("train", "validation", "corpus", "test")}
     calls = {phase: budget.get(phase, {}).get("llm_calls", 0) for phase in ("train", "test")}
@@ -129,7 +116,7 @@ def _of_seed(run, results):
         "decisions": manifest.get("decisions"),
         **{f"env_steps_{phase}": steps[phase] for phase in ("train", "validation", "corpus")},
         **{f"calls_{phase}": number for phase, number in calls.items()},
-        "tokens": _tokens(Path(results).parent / run.folder / "transcript.jsonl.gz"),
+        "tokens": _tokens(manifest.get("tokens", {})),
         "lora_rounds": len(rounds),
         "lora_kept": sum(round_["accepted"] for round_ in rounds),
         **{f"{phase}_s": wall.get(phase) for phase in ("train", "llm", "finetune")},
@@ -142,14 +129,9 @@ def _of_seed(run, results):
     }
 
 
-def _tokens(path):
-    """Tokens that a run's language model read and wrote, from its transcript; 0 without one, None if not recorded."""
-    if not path.is_file():
-        return 0
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        next(lines)  # which model and decoding
-        used = [json.loads(line).get("tokens") for line in lines]
-    return None if None in used else sum(used)
+def _tokens(by_role):
+    """Tokens that a run's language model read and wrote; 0 without one, None where they were not recorded."""
+    return None if None in by_role.values() else sum(by_role.values())
 
 
 def _over(amount, number, unit=1.0):
@@ -171,33 +153,28 @@ def _part(table, cells):
     for _, row in table.iterrows():
         said = cells(row)
         if any(cell not in ("–", "") for cell in said) or row["kind"] == "not measured":
-            grid = row["env"] if isinstance(row["env"], str) else ""
+            grid = grid_label(row["env"]) if isinstance(row["env"], str) else ""
             name = MORE_LABELS.get(row["variant"]) or label(row["variant"])
-            rows.append([grid, name, *said, row["note"] if isinstance(row["note"], str) else ""])
+            rows.append([grid, f"{name} ({row['note']})" if isinstance(row["note"], str) else name, *said])
     return rows
 
 
 def _counts(row):
     rounds = _shown(row["lora_rounds"], lambda n: f"{n:.1f} ({row['lora_kept']:.1f})" if n else "–")
-    return [*(_shown(row[column], thousands) for column in NUMBERS[:7]), rounds]
+    steps = [_known(row[column]) for column in NUMBERS[1:4]]
+    steps = None if set(steps) == {None} else sum(each or 0 for each in steps)
+    return [_shown(steps, thousands), *(_shown(row[column], thousands) for column in NUMBERS[4:7]), rounds]
 
 
 def _times(row):
     train = [_shown(row[column], _seconds) for column in ("train_s", "llm_s", "finetune_s")]
-    each = [_spread(row, "seconds_per_call", 3), _shown(row["seconds_per_lora_round"], "{:.1f}".format)]
     test = [_spread(row, "test_s", 1), _shown(row["test_ms_per_step"], "{:.2f}".format)]
-    return [*train, *each, *test, _spread(row, "decision_ms", 2)]
+    return [*train, _spread(row, "seconds_per_call", 3), *test, _spread(row, "decision_ms", 2)]
 
 
-COUNTS = ["Decisions", "Env. steps to train", "Env. steps to validate", "Env. steps for the corpus", "LLM calls to train"]
-COUNTS += ["LLM calls in the test"]
-COUNTS += ["Tokens", "LoRA rounds (kept)"]
-TIMES = ["Train, s", "LLM, s (train or test)", "LoRA, s (of train)", "An LLM call, s", "A LoRA round, s", "Test, s", "A step, ms"]
-TIMES += ["A decision, ms"]
-PARTS = {
-    "Samples and calls": (["Grid", "Method", *COUNTS, "Note"], _counts),
-    "Seconds": (["Grid", "Method", *TIMES, "Note"], _times),
-}
+COUNTS = ["Env. steps", "LLM calls to train", "LLM calls in the test", "Tokens", "LoRA rounds (kept)"]
+TIMES = ["Train, s", "LLM, s", "LoRA, s", "An LLM call, s", "Test, s", "A step of the test, ms", "A decision, ms"]
+PARTS = {"Samples and calls": (["Grid", "Method", *COUNTS], _counts), "Seconds": (["Grid", "Method", *TIMES], _times)}
 
 
 def _shown(value, write):

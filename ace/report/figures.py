@@ -1,91 +1,99 @@
-"""The figures: learning curves and the main comparison, each saved as PNG, SVG and PDF beside the CSV it shows."""
+"""The figures of the main comparison: learning curves, and survival by method.
 
-from pathlib import Path
+Each is saved as PNG, SVG and PDF with the CSV it shows and a Markdown file with what it says.
+"""
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from ace.report import stats
+from ace import stats
 from ace.report.labels import label
+from ace.report.notes import note
 from ace.report.runs import EPISODE_METRICS, ReportError, read, titled
-from ace.report.style import lines, save, theme
+from ace.report.style import FAMILIES, LINES, by_panel, lines, theme, write_figure
 from ace.report.tables import main_methods
-from ace.report.typeset import write_csv
 
-# column of training.csv -> (axis label, factor, the test metric of the same unit or None)
+# column of training.csv -> (axis label, factor)
 CURVES = {
-    "survival": ("Survival, % of the horizon", 100.0, "survival"),
-    "reward_mean": ("Reward a step (validation)", 1.0, None),
-    "entropy": ("Policy entropy, nats", 1.0, None),
-    "q_std": ("Standard deviation of Q", 1.0, None),
-    "refined": ("Refined samples so far", 1.0, None),
+    "survival": ("Survival on validation, % of the horizon", 100.0),
+    "reward_mean": ("Reward a step (validation)", 1.0),
+    "entropy": ("Policy entropy, nats", 1.0),
+    "q_std": ("Standard deviation of Q", 1.0),
+    "refined": ("Refined samples so far", 1.0),
 }
-
+LEVELS = ("do_nothing", "reconnect", "greedy")
+"""Baselines that the main figure shows as lines, to read the others against."""
+ORDER = ("sac", "frequency_refine", "expert_sac", "llm4teach", "ace_no_actor", "ace_no_critic", "ace", "ace_lean")
+"""The first rows of the main figure; methods that learn and are not named here follow, then those that do not learn."""
+TABLE_ONLY = ("random_refine", "sac_5k", "ace_literal", "ace_elsewhere")
+"""Left out of the main figure where it would have more than MOST_ROWS rows: they are in the table and in the CSV."""
+MOST_ROWS = 10
 
 MUCH_LONGER = 2
 """A method trained for more than so many times the decisions of another can't be compared with it at the end."""
 
 
 def learning_data(runs, metric="survival"):
-    """What the learning curves show, as a long table.
+    """What the learning curves show, as a long table of the methods that are trained.
 
-    Columns env, variant, kind, decisions, value, low, high, n_seeds, n_episodes. kind "validation": mean over the
-    seeds, low and high the lowest and the highest seed (an interval of three to five numbers would promise too much).
-    kind "test": survival of a method that isn't trained, on the test episodes, with its bootstrap interval.
+    Columns env, variant, decisions, value, low, high, n_seeds: the mean over the seeds on validation scenarios, low and high
+    the lowest and the highest seed (an interval of three to five numbers would promise too much).
     """
-    _, factor, test_metric = CURVES[metric]
+    _, factor = CURVES[metric]
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
             trained = [run.training for run in runs.of(env, variant) if run.training is not None]
             if trained and len(trained) < len(runs.of(env, variant)):
-                raise ReportError(
-                    f"not every seed of {env}/{variant} has a training.csv: run `dvc repro train@{env}-{variant}`"
-                )
+                raise ReportError(f"not every seed of {env}/{variant} has rows in training.csv: make the cell again")
             if trained:
                 decisions, values = _on_common_decisions(trained, metric)
                 for x, column in zip(decisions, factor * values.T, strict=True):
-                    found = [column.mean(), column.min(), column.max()]
-                    rows.append([env, variant, "validation", int(x), *found, len(column), 0])
-            elif test_metric:
-                scores = runs.scores(env, variant, test_metric)
-                value, low, high = stats.estimate([[scores]], lambda means: means[..., 0])
-                rows.append([env, variant, "test", None, value, low, high, *scores.shape])
-    columns = ["env", "variant", "kind", "decisions", "value", "low", "high", "n_seeds", "n_episodes"]
-    return pd.DataFrame(rows, columns=columns).astype({"decisions": "Int64"})
+                    rows.append([env, variant, int(x), column.mean(), column.min(), column.max(), len(column)])
+    return pd.DataFrame(rows, columns=["env", "variant", "decisions", "value", "low", "high", "n_seeds"])
 
 
-def learning_curves(params, results, metric="survival", variants=None):
-    """Validation survival against decisions, a panel for each grid; writes figures/learning_curves.{png,svg,pdf,csv}.
+def learning_curves(params, results, folder, metric="survival", variants=None):
+    """Validation survival against decisions, a panel for each grid, at most six methods a figure.
 
+    Writes learning_curves.{png,svg,pdf,csv,md} into folder, and learning_curves_2 and so on where there are more methods.
     metric: one of CURVES; another metric than survival gets its name into the file names. variants: a selection, default
-    those of the main table. Returns the table drawn.
+    those of the main table. Returns {file name: table drawn}.
     """
     if metric not in CURVES:
         raise ReportError(f"metric {metric} can't be drawn; there are {', '.join(CURVES)}")
     data = learning_data(read(params, results, variants or main_methods(params)), metric)
-    name, folder = file_name(metric), Path(results) / "figures"
-    with theme():
-        figure = _draw_curves(params, data, CURVES[metric][0])
-        save(figure, folder, name)
-    write_csv(data, folder / f"{name}.csv")
-    return data
+    written = {}
+    for number, chosen in enumerate(by_panel(dict.fromkeys(data["variant"])), start=1):
+        name = file_name(metric) + (f"_{number}" if number > 1 else "")
+        part = written[name] = data[data["variant"].isin(chosen)]
+        title = "Learning curves" if number == 1 else "Learning curves, further methods"
+        title += "" if metric == "survival" else f": {CURVES[metric][0]}"
+        with theme():
+            write_figure(
+                _draw_curves(params, part, CURVES[metric][0]), part, folder / name, title, note("learning_curves")
+            )
+    return written
 
 
-def comparison(params, table, results, metric="survival"):
-    """IQM with 95 % interval and the mean of each method; writes figures/main.{png,svg,pdf,csv}.
+def comparison(params, table, runs, folder, metric="survival"):
+    """Mean of each method with its 95 % interval, a panel for each grid; writes main_figure.{png,svg,pdf,csv,md} into folder.
 
-    table: as `tables.summarise` makes it. Returns the rows drawn.
+    table: as `tables.summarise` makes it of runs. Returns the rows of the CSV, of all methods; mean_low and mean_high are the
+    interval of the mean, ci_low and ci_high that of the IQM.
     """
-    data = table.loc[table["metric"] == metric]
-    folder = Path(results) / "figures"
+    data = table.loc[table["metric"] == metric].copy()
+    scores = [runs.scores(env, variant, metric) for env, variant in zip(data["env"], data["variant"], strict=True)]
+    found = [stats.mean(each) for each in scores]
+    data["mean_low"], data["mean_high"] = [each.low for each in found], [each.high for each in found]
+    columns = ["env", "variant", "metric", "mean", "iqm", "ci_low", "ci_high", "mean_low", "mean_high"]
+    data = data[[*columns, "n_seeds", "n_episodes", "scale"]]
     with theme():
-        save(_draw_comparison(params, data, metric), folder, "main")
-    columns = ["env", "variant", "metric", "mean", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes", "scale"]
-    write_csv(data[columns], folder / "main.csv")
-    return data[columns]
+        title = f"{_unit(metric)}, by method"
+        write_figure(_draw_comparison(params, data, metric), data, folder / "main_figure", title, note("main.figure"))
+    return data
 
 
 def file_name(metric):
@@ -96,7 +104,7 @@ def file_name(metric):
 def last_and_best(data, metric="survival"):
     """From the table of the learning curves: where each trained method ends, and its best point, by grid."""
     rows = []
-    for (env, variant), curve in data[data["kind"] == "validation"].groupby(["env", "variant"], sort=False):
+    for (env, variant), curve in data.groupby(["env", "variant"], sort=False):
         last, best = curve.iloc[-1], curve.loc[curve["value"].idxmax()]
         rows.append([env, label(variant), last["value"], best["value"], best["decisions"], last["n_seeds"]])
     unit = "survival, %" if metric == "survival" else CURVES[metric][0]
@@ -104,25 +112,25 @@ def last_and_best(data, metric="survival"):
     return pd.DataFrame(rows, columns=columns).round(1 if metric == "survival" else 3)
 
 
-def ends_told(params, data, metric="survival", ours="ace", other="sac"):
-    """Where the curves end, a sentence or two a grid, as Markdown. data: as `learning_curves` returns it."""
-    lines = []
-    for env, here in data[data["kind"] == "validation"].groupby("env", sort=False):
+def describe_ends(params, data, metric="survival", ours="ace", other="sac"):
+    """Where the curves end, a sentence or two a grid, as Markdown. data: as `learning_data` returns it."""
+    text = []
+    for env, here in data.groupby("env", sort=False):
         curves = dict(list(here.groupby("variant", sort=False)))
         last = {variant: curve.iloc[-1] for variant, curve in curves.items()}
         parts = [f"{label(name)} goes {_way(curves[name])}" for name in (ours, other) if name in curves]
         if len(parts) == 2:
             parts.append(f"at the end {label(ours)} is {_compared(last[ours], last[other], label(other))}")
-        # Beside those that were trained for several times as long, an end says nothing.
+        # Against those that were trained for several times as long, an end says nothing.
         shortest = min(row["decisions"] for row in last.values())
         last = {variant: row for variant, row in last.items() if row["decisions"] <= MUCH_LONGER * shortest}
         best = max(last, key=lambda variant: last[variant]["value"])
         parts.append(f"the highest mean at the end is {label(best)}'s, {_with_seeds(last[best])}")
         if len(last) > 2:
             near = sum(row["high"] >= last[best]["low"] for variant, row in last.items() if variant != best)
-            parts.append(f"the seeds of {near or 'none'} of the {len(last) - 1} others reach into their range")
-        lines.append(f"- **{titled(params, env)}**, {CURVES[metric][0]}: {'; '.join(parts)}.")
-    return "\n".join(lines)
+            parts.append(f"the seeds of {near or 'none'} of the {len(last) - 1} others overlap with its range")
+        text.append(f"- **{titled(params, env)}**, {CURVES[metric][0]}: {'; '.join(parts)}.")
+    return "\n".join(text)
 
 
 def _compared(a, b, name):
@@ -170,46 +178,59 @@ def _on_common_decisions(trained, metric):
 
 
 def _draw_curves(params, data, y_label):
-    """At most two panels in a row; the legend takes the place that an odd number of them leaves, else the foot."""
+    """A panel for each grid, the legend at the foot. The seeds' range at the end of each curve is drawn in a strip of its own,
+    side by side: bands of six methods would cover one another."""
     environments = list(dict.fromkeys(data["env"]))
-    columns, rows = min(2, len(environments)), -(-len(environments) // 2)
     look = lines(list(dict.fromkeys(data["variant"])))
-    figure = Figure(figsize=(2.2 + 5.4 * columns, 0.7 + 4.2 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    panels, spare = grid.flat[: len(environments)], grid.flat[len(environments) :]
+    figure = Figure(figsize=(1.2 + 3.9 * len(environments), 4.6), layout="constrained")
+    panels = figure.subplots(1, len(environments), squeeze=False, sharey=True)[0]
     for panel, env in zip(panels, environments, strict=True):
         here = data[data["env"] == env]
-        seeds = sorted(set(here.loc[here["kind"] == "validation", "n_seeds"]))
-        for variant, curve in here[here["kind"] == "validation"].groupby("variant", sort=False):
+        scaled = _scaled(panel, here)
+        ends = _strip(panel, here, bool(scaled))
+        for place, (variant, curve) in zip(ends, here.groupby("variant", sort=False), strict=True):
             colour, line, marker = look[variant]
-            x = curve["decisions"].to_numpy(float)
-            panel.fill_between(x, curve["low"], curve["high"], color=colour, alpha=0.1, linewidth=0)
+            x, last = curve["decisions"].to_numpy(float), curve.iloc[-1]
             look_here = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4}
             panel.plot(x, curve["value"], label=label(variant), markevery=_marked(x).tolist(), **look_here)
-        _draw_references(panel, here[here["kind"] == "test"], look)
-        shown = f"n = {', '.join(map(str, seeds))} seeds, band: lowest to highest seed"
-        panel.set_title(f"{titled(params, env)} ({params.scale})\n{shown}", fontsize="medium")
-        panel.set_xlabel("Decisions in training" + _scaled(panel, here))
-    for panel in grid[:, 0]:
-        panel.set_ylabel(y_label)
+            panel.plot([place] * 2, [last["low"], last["high"]], color=colour, lw=2)
+            panel.plot([place], [last["value"]], color=colour, marker=marker, ms=4)
+        seeds = ", ".join(map(str, sorted(set(here["n_seeds"]))))
+        panel.set_title(f"{titled(params, env)}\n({params.scale}, {seeds} seeds)", fontsize="medium")
+        panel.set_xlabel(f"Decisions in training{scaled}", labelpad=9)
+    panels[0].set_ylabel(y_label)
+    if data["value"].max() > 1 and y_label == CURVES["survival"][0]:
+        panels[0].set_ylim(0, 104)
     handles = {}
     for panel in panels:
         handles |= {text: handle for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    title = "Curves: on validation scenarios"
-    if len(data[data["kind"] == "test"]):
-        title += "\nLevel lines: on test scenarios, not to be compared with the curves"
-    look = {"title": title, "fontsize": "small"}
-    if len(spare):
-        spare[0].axis("off")
-        spare[0].legend(handles.values(), handles.keys(), loc="center", ncols=2, **look)
-    else:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3 * columns, **look)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=6, fontsize="small", frameon=False
+    )
     return figure
+
+
+def _strip(panel, here, log):
+    """A shaded strip right of the last decision, which is no part of the axis. Returns a place in it for each method."""
+    first, end = here["decisions"].min(), here["decisions"].max()
+    n, span = here["variant"].nunique(), np.log(end / first) if log else max(end - first, 1)
+
+    def at(share):
+        return end * np.exp(share * span) if log else end + share * span
+
+    left, right = 0.035, 0.075 + 0.04 * n
+    panel.axvspan(at(left), at(right), color="#ececec", linewidth=0, zorder=0)
+    panel.set_xlim(at(-1.04), at(right))
+    ticks = panel.get_xticks()
+    panel.set_xticks([tick for tick in ticks if at(-1.04) <= tick <= at(0.02)])
+    panel.annotate("range of\nseeds", (at((left + right) / 2), 0), xycoords=panel.get_xaxis_transform(), xytext=(0, -3),
+                   textcoords="offset points", ha="center", va="top", fontsize="x-small")  # fmt: skip
+    return [at(left + 0.04 * (place + 1)) for place in range(n)]
 
 
 def _scaled(panel, here):
     """A log scale where some methods are trained much longer than others, and what to say of it."""
-    ends = here[here["kind"] == "validation"].groupby("variant")["decisions"].max()
+    ends = here.groupby("variant")["decisions"].max()
     if ends.empty or ends.max() <= MUCH_LONGER * ends.min():
         return ""
     panel.set_xscale("log")
@@ -219,54 +240,72 @@ def _scaled(panel, here):
     return " (log scale)"
 
 
-def _draw_references(panel, tests, look):
-    """Level lines of the methods that aren't trained, named at the right border; names that would touch are spread."""
-    if tests.empty:
-        return
-    panel.set_ylim(0, 103)
-    tests = tests.sort_values("value")
-    for (_, row), height in zip(tests.iterrows(), _spread(tests["value"].to_numpy(float), 9.0, 98.0), strict=True):
-        colour, line, _ = look[row["variant"]]
-        panel.axhline(row["value"], color=colour, linestyle=line, linewidth=1.1)
-        text = f"{label(row['variant'])}\n(test, {row['n_episodes']} ep.)"
-        place = {"xycoords": panel.get_yaxis_transform(), "va": "center"}
-        panel.annotate(text, (1.01, height), color=colour, fontsize="x-small", **place)
-
-
-def _spread(heights, gap, top):
-    """Ascending heights, moved so that neighbours are at least gap apart and none is above top."""
-    moved = list(heights)
-    for i in range(1, len(moved)):
-        moved[i] = max(moved[i], moved[i - 1] + gap)
-    for i in reversed(range(len(moved))):
-        moved[i] = min(moved[i], top if i == len(moved) - 1 else moved[i + 1] - gap)
-    return moved
-
-
 def _draw_comparison(params, data, metric):
+    """Two colours: of the methods that learn and of those that do not; the baselines are lines, ACE is set off."""
     environments = list(dict.fromkeys(data["env"]))
-    variants = list(dict.fromkeys(data["variant"]))
-    look = lines(variants)
-    figure = Figure(figsize=(1.6 + 3.3 * len(environments), 1.3 + 0.36 * len(variants)), layout="constrained")
+    untrained = {*params.grid.baselines, *params.grid.lm_baselines}
+    levels = [variant for variant in LEVELS if variant in set(data["variant"])]
+    variants = _rows_drawn([variant for variant in dict.fromkeys(data["variant"]) if variant not in levels], untrained)
+    figure = Figure(figsize=(1.6 + 2.25 * len(environments), 1.9 + 0.26 * len(variants)), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.05)
     panels = figure.subplots(1, len(environments), squeeze=False, sharey=True)[0]
     for panel, env in zip(panels, environments, strict=True):
         here = data[data["env"] == env].set_index("variant")
+        for variant in [each for each in levels if each in here.index]:
+            look = {"color": FAMILIES["does not learn"], "linestyle": LINES[variant][1]}
+            panel.axvline(here.loc[variant, "mean"], linewidth=1.4, label=label(variant), zorder=1, **look)
         for y, variant in enumerate(variants):
-            row, (colour, _, marker) = here.loc[variant], look[variant]
-            panel.plot([row["ci_low"], row["ci_high"]], [y, y], color=colour, linewidth=2)
-            panel.plot(row["iqm"], y, color=colour, marker=marker, markersize=7)
-            panel.plot(row["mean"], y, color=colour, marker="|", markersize=11)
-            panel.annotate(f"{row['n_seeds']} x {row['n_episodes']}", (1.01, y), xycoords=panel.get_yaxis_transform(),
-                           va="center", fontsize="x-small")  # fmt: skip
-        panel.set_title(f"{titled(params, env)}\n({params.scale})", fontsize="medium")
-        panel.set_xlabel(_unit(metric))
+            if variant in here.index:
+                row, ours = here.loc[variant], variant == "ace"
+                family = "does not learn" if variant in untrained else "learns"
+                look = {"color": FAMILIES["ACE" if ours else family], "linewidth": 4 if ours else 2.4}
+                panel.plot([row["mean_low"], row["mean_high"]], [y, y], **look)
+                look |= {"marker": "o" if family == "learns" else "D", "markersize": 9 if ours else 6, "linestyle": ""}
+                panel.plot(row["mean"], y, label=f"_{family}" if ours else family, **look)
+        panel.set_title(titled(params, env).replace(", ", ",\n"), fontsize="medium")
         if metric == "survival":
-            panel.set_xlim(-2, 102)
-    key = "marker and bar: IQM, 95 % interval\ntick: mean; right: seeds x episodes"
-    figure.supxlabel(key, fontsize="small")
-    panels[0].set_yticks(range(len(variants)), [label(variant) for variant in variants])
-    panels[0].set_ylim(len(variants) - 0.5, -0.5)
+            panel.set(xlim=(0, 104), xticks=range(0, 101, 20))
+        panel.grid(axis="y", visible=False)
+    names, counted = _names_and_counts(data, variants, untrained)
+    panels[0].set_yticks(range(len(variants)), names)
+    for tick, variant in zip(panels[0].get_yticklabels(), variants, strict=True):
+        tick.set_fontweight("bold" if variant == "ace" else "normal")
+    panels[0].set_ylim(len(variants) - 0.4, -0.6)
+    key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; scale {params.scale}"
+    figure.supxlabel(f"{_unit(metric)}\n{key}", fontsize="small")
+    handles = {}
+    for panel in panels:
+        found = zip(*panel.get_legend_handles_labels(), strict=True)
+        handles |= {text: handle for handle, text in found if text not in handles}
+    shown = [text for text in (*FAMILIES, *map(label, levels)) if text in handles]
+    look = {"ncols": 5, "fontsize": "small", "frameon": False, "columnspacing": 1.4}
+    figure.legend([handles[text] for text in shown], [text.capitalize() if text in FAMILIES else text for text in shown],
+                  loc="outside upper right", **look)  # fmt: skip
     return figure
+
+
+def _rows_drawn(variants, untrained):
+    """The methods of the main figure from top to bottom: those that learn first, in ORDER."""
+    if len(variants) > MOST_ROWS:
+        variants = [variant for variant in variants if variant not in TABLE_ONLY]
+    place = {variant: number for number, variant in enumerate(ORDER)}
+    return sorted(variants, key=lambda variant: (variant in untrained, place.get(variant, len(ORDER))))
+
+
+def _names_and_counts(data, variants, untrained):
+    """Labels of the rows, and what to say of seeds x episodes; a row that differs from its family says so itself."""
+    counts = data.groupby("variant", sort=False)[["n_seeds", "n_episodes"]].max()
+    counts = {variant: "{} x {}".format(*counts.loc[variant]) for variant in variants}
+    usual = {}
+    for family in (False, True):
+        found = [counts[variant] for variant in variants if (variant in untrained) == family]
+        if found:
+            usual[family] = max(found, key=found.count)
+    names = [label(v) + ("" if counts[v] == usual[v in untrained] else f" ({counts[v]})") for v in variants]
+    text = f" ({usual[False]}" if False in usual else " ("
+    if True in usual:
+        text += f"; without learning {usual[True]}" if False in usual else usual[True]
+    return names, f"{text})" if usual else ""
 
 
 def _unit(metric):

@@ -1,4 +1,7 @@
-"""Names of the variants for people."""
+"""Names of the variants and of the grids for people.
+
+A variant that has no name here, such as one that a user adds, gets a readable one from its own: ace_my_way -> "ACE, my way".
+"""
 
 SWEEP = ("01", "02", "04", "08")  # how K is written in the names of variants
 LABELS = {
@@ -12,12 +15,12 @@ LABELS = {
     "ace_literal": "ACE, the paper's loss alone",
     "expert_sac": "SAC + expert",
     "random_refine": "SAC + random refinement",
-    "frequency_refine": "SAC + frequency refinement",
+    "frequency_refine": "SAC + lookup table",
     "dc_argmin": "DC look-ahead in the set",
-    "llm_only": "Language model alone",
+    "llm_only": "Language model at every decision",
     "llm4teach": "LLM4Teach",
     "ace_prior": "ACE, prior from D_LLM",
-    # ACE taken apart; the setting itself stands beside the label and comes from the run files
+    # ACE taken apart; the tables show the setting itself with the label
     "ace_query_high": "ACE, f_LLM often",
     "ace_query_low": "ACE, f_LLM seldom",
     "ace_rbar_neg": "ACE, lower threshold",
@@ -45,13 +48,27 @@ LABELS = {
     "ace_half_sac": "SAC on half of the scenarios",
     "ace_again": "ACE once more, another processor",
     "ace_lean": "ACE, smaller corpus",
-    "ace_elsewhere": "ACE, each round elsewhere",
-    "sac_5k": "SAC, five thousand decisions",
+    "ace_elsewhere": "ACE, new substation each round",
+    "sac_5k": "SAC, 5,000 decisions",
     "sac_20k": "SAC, 20,000 decisions",
     "expert_100k": "SAC + expert, trained longer",
 }
 
 
+GRIDS = {"wcci2020": "WCCI 2020", "neurips2020": "NeurIPS 2020", "wcci2022": "WCCI 2022"}
+WORDS = {"ace": "ACE", "sac": "SAC", "llm": "LLM", "dc": "DC", "lora": "LoRA", "api": "API"}
+
+
+def grid_label(env):
+    """Name of an environment for people; one that has none here keeps its own."""
+    return GRIDS.get(env, env)
+
+
 def label(variant):
-    """Name of a variant for people; its own name where it has none."""
-    return LABELS.get(variant, variant)
+    """Name of a variant for people."""
+    if variant in LABELS:
+        return LABELS[variant]
+    first, *rest = (WORDS.get(word, word) for word in variant.split("_") if word)
+    if first in ("ACE", "SAC"):
+        return ", ".join(filter(None, [first, " ".join(rest)]))
+    return " ".join([first[0].upper() + first[1:], *rest])

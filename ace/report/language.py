@@ -1,91 +1,67 @@
-"""The language model's table: what each proposer is good for, by grid, and what the model alone adds to doing nothing.
+"""The language model's table: how good each proposer is, grid by grid, and what the model alone adds to doing nothing.
 
 The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), proposers
-(results/proposers/<env>_rates.csv: the same measure on more states, a classifier's, and those of rounds elsewhere) and
-lora (results/lora/<env>.csv) and are only put together here. alone_minus_do_nothing is made from the run files of
-llm_only and reconnect, where both are in the declared grid.
+(results/studies/proposers/<env>_rates.csv: the same measure on more states, a classifier's, and with a new substation each
+round) and lora (results/studies/lora/<env>.csv) and are only put together here. alone_minus_do_nothing is computed from the
+run files of llm_only and reconnect, where both are in the declared grid.
 """
 
 from pathlib import Path
 
 import pandas as pd
 
-from ace.report import stats
+from ace import stats
+from ace.report import notes
+from ace.report.formatting import latex, markdown, with_interval, write_csv, write_text
 from ace.report.runs import ReportError, declared, named, read
-from ace.report.tables import told
-from ace.report.typeset import markdown, with_interval, write_csv, write_text
 
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states"]
 AS_RUN = "as_run"
-"""The row of results/lora/ with the settings of a run."""
+"""The row of results/studies/lora/ with the settings of a run."""
 ALONE, REFERENCE = "llm_only", "reconnect"
 PROPOSERS = {
     "model": "Language model",
-    "model_elsewhere": "Language model, each round elsewhere",
+    "model_elsewhere": "Language model, new substation each round",
     "classifier": "Classifier on the same corpus",
-    "classifier_elsewhere": "Classifier, each round elsewhere",
+    "classifier_elsewhere": "Classifier, new substation each round",
     "frequency": "Lookup table",
-    "frequency_elsewhere": "Lookup table, each round elsewhere",
+    "frequency_elsewhere": "Lookup table, new substation each round",
     "random": "Random action",
     "random_same_substation": "Random action, same substation",
 }
 SAME_FIRST = {"frequency_elsewhere", "classifier_elsewhere"}  # their first proposals are those without the rule
-BESIDE = {"random": "a random action", "frequency": "the lookup table", "classifier": "a classifier on the same corpus"}
+OTHERS = {"random": "a random action", "frequency": "the lookup table", "classifier": "a classifier on the same corpus"}
 ELSEWHERE = {
-    "model": "five at will",
+    "model": "five free rounds",
     "frequency": "the lookup table",
-    "frequency_elsewhere": "the lookup table by the rule on substations",
-    "classifier_elsewhere": "the classifier by it",
+    "frequency_elsewhere": "the lookup table under the same rule",
+    "classifier_elsewhere": "the classifier under the same rule",
 }
 JUDGES = {"model": "Language model", "majority": "More frequent sign"}  # a coin is right half of the time
 SHIFT = {  # (proposer, metric) -> what it says
     ("model_before_lora", "one_proposal"): "One proposal, before the LoRA rounds",
     ("model_after_lora", "one_proposal"): "One proposal, after the LoRA rounds",
-    ("model_after_lora", "lora_gain"): "Gain by the LoRA rounds",
+    ("model_after_lora", "lora_gain"): "Gain from the LoRA rounds",
     ("model", "alone_minus_do_nothing"): "Alone, points of survival above reconnecting lines",
 }
 GAINS = [
     (("model_after_lora", "lora_gain"), "LoRA under a shift", 3, ""),
     (("model", "alone_minus_do_nothing"), "alone against reconnecting lines", 1, " points of survival"),
 ]
-NOTE = (
-    "one_proposal, five_rounds: share of the held-out states in which a proposal gains more reward than doing nothing "
-    "does, by the margin of a refinement, both simulated; only states in which some action would. The held-out states are "
-    "taken from validation episodes in their order, played by all of the corpus's behaviours, at most eight from each, "
-    "each counted once: several hundred states are of a few dozen scenarios, one or two days (of wcci2022 the training's). "
-    "Other ones serve critic_sign, from the model's own measurement. <metric>_minus_<other>: paired difference to another "
-    "proposer on the same states. Proposer frequency is a lookup table: the actions that were most often right in the "
-    "model's corpus, in that order, whatever the state. Proposer classifier: a network as SAC's policy has, which learnt the "
-    "best action of each state of the same corpus, other than to do nothing, from as many samples as f_LLM, and names its "
-    "most probable actions one after the other, whatever came of those before. It differs in more than language: it reads "
-    "the policy's input, where the text has the ten fullest lines, and does not draw. It and the model were trained once. "
-    "random_same_substation draws from the actions of the substation that the model named. random draws from all actions "
-    "alike, with replacement, and may repeat itself in five rounds, the model may not. `_elsewhere`: each further round at a "
-    "substation where nothing was validated yet, while there is one; of the model also, in every round, reasons that name "
-    "only substations that the answer may name. parse, legal: share of the model's replies that can be read, and that name a "
-    "legal action; `_unmasked`: without masks in its decoding. critic_sign: share of g_LLM's adjustments whose sign is that "
-    "of the counterfactual, by the way in which key decisions are selected; `_index`: actions shown as bare indices; "
-    "proposer majority always gives the more frequent sign, random is a coin. model_before_lora, model_after_lora: the model "
-    "in a shifted world (a line out, other limits), on states of its own, so that these rates stand beside one another and "
-    "not beside the others; lora_gain: their paired difference; `lora_gain_<setting>`: the same, measured again, with other "
-    "settings of the rounds (as_run: with a run's), as params.yaml names them under `lora`; all of a grid share the rate "
-    "before, which where an opponent attacks is of other held-out states than model_before_lora. alone_minus_do_nothing: "
-    "points of survival, paired over test episodes (its n counts episodes), against doing nothing with line reconnection. "
-    "Intervals: 95 % bootstrap, of rates over scenarios (states of one are drawn together; those of one source day are still "
-    "taken as independent), of critic_sign over episodes, and of LoRA's over states, which is too narrow."
-)
+RATES = {"one_proposal": "One proposal [95 % CI]", "five_rounds": "Five rounds [95 % CI]"}
+PROPOSALS_HEAD = ["Grid", "Proposer", *RATES.values(), "Held-out states"]
 
 
 def rates(params, results):
     """All rates of the declared environments, one below the other, or ReportError where some are missing.
 
-    Where the stage proposers has measured a rate of rates.csv again, on different states only, its row stands in its place;
+    Where the stage proposers has measured a rate of rates.csv again, on different states only, its row replaces that one;
     what it alone has measured comes last.
     """
     tables = []
     for env in params.grid.environments:
-        table = _read(results, f"language_model/{env}/rates.csv", f"language_model@{env}")
-        again = _read(results, f"proposers/{env}_rates.csv", f"proposers@{env}")
+        table = _read(results, f"language_model/{env}/rates.csv", "02_language_model")
+        again = _read(results, f"studies/proposers/{env}_rates.csv", "studies/proposers_measure")
         keys = ["proposer", "metric"]
         first = pd.concat([again, table]).drop_duplicates(keys).set_index(keys, drop=False)
         order = pd.concat([table[keys], again[keys]]).drop_duplicates()
@@ -93,13 +69,13 @@ def rates(params, results):
     return pd.concat(tables, ignore_index=True)
 
 
-def _read(results, place, stage):
+def _read(results, place, notebook):
     path = Path(results) / place
     if not path.is_file():
-        raise ReportError(f"no results/{place}: run `dvc repro {stage}`")
+        raise ReportError(f"no results/{place}: run notebooks/{notebook}.ipynb")
     table = pd.read_csv(path)
     if list(table.columns) != COLUMNS:
-        raise ReportError(f"results/{place} is old: run `dvc repro {stage}`")
+        raise ReportError(f"results/{place} is old: run notebooks/{notebook}.ipynb")
     return table
 
 
@@ -107,10 +83,10 @@ def tried(params, results):
     """Rows with COLUMNS of the LoRA rounds by their settings, or ReportError where they were not measured."""
     rows = []
     for env in params.grid.environments:
-        path = Path(results) / "lora" / f"{env}.csv"
+        path = Path(results) / "studies" / "lora" / f"{env}.csv"
         table = pd.read_csv(path) if path.is_file() else pd.DataFrame({"setting": []})
         if list(table["setting"]) != [AS_RUN, *params.lora]:
-            raise ReportError(f"results/lora/{env}.csv is missing or old: run `dvc repro lora@{env}`")
+            raise ReportError(f"results/studies/lora/{env}.csv is missing or old: run notebooks/studies/lora_measure.ipynb")
         for row in table.itertuples():
             measured = [row.value, row.ci_low, row.ci_high, row.n_states]
             rows.append([row.grid, row.proposer, f"{row.metric}_{row.setting}", *measured])
@@ -129,35 +105,52 @@ def alone(params, results):
     return rows
 
 
-def write_language_model(params, results):
-    """Writes tables/language_model.{csv,md} under results. Returns the table."""
+def write_language_model(params, results, folder):
+    """<folder>/language_model.{csv,md,tex} of what the stages measured. Returns the table; tex shows the proposals."""
     table = rates(params, results)
     more = tried(params, results) + alone(params, results)
     if more:
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
-    folder = Path(results) / "tables"
+    folder, title = Path(folder), f"The language model, scale {params.scale}"
     write_csv(table, folder / "language_model.csv")
-    rows = [
-        [named(params, r.grid), r.proposer, r.metric, with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)]
-        for r in table.itertuples()
-    ]
-    text = markdown(["Grid", "Proposer", "Metric", "Value [95 %]", "n"], rows)
-    write_text(folder / "language_model.md", f"# The language model, scale {params.scale}\n\n{text}\n{NOTE}\n")
+    rows, note = _proposal_rows(params, table), notes.note("language_model")
+    parts = [f"# {title}", markdown(PROPOSALS_HEAD, rows), note]
+    parts += ["## g_LLM", signs(params, table), notes.note("language_model.signs")]
+    parts += ["## LoRA rounds in a shifted world", shift(params, table), notes.note("language_model.shift")]
+    parts += ["## LoRA rounds with other settings", settings_tried(params, table), notes.note("language_model.settings")]
+    write_text(folder / "language_model.md", "\n\n".join(part.strip() for part in parts) + "\n")
+    write_text(folder / "language_model.tex", latex(PROPOSALS_HEAD, rows, title))
     return table
 
 
 def proposals(params, table, metric):
-    """One metric of the proposers beside one another, as Markdown; the shifted world's rates are not among them."""
+    """One metric of all proposers, as Markdown; the shifted world's rates are not among them."""
     rows = [
         [named(params, r.grid), PROPOSERS[r.proposer], with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)]
         for r in table[table["metric"] == metric].itertuples()
         if r.proposer in PROPOSERS and (metric != "one_proposal" or r.proposer not in SAME_FIRST)
     ]
-    return markdown(["Grid", "Proposer", f"{metric} [95 %]", "Held-out states"], rows)
+    return markdown(["Grid", "Proposer", f"{metric} [95 % CI]", "Held-out states"], rows)
+
+
+def _proposal_rows(params, table):
+    """Rows of PROPOSALS_HEAD: the RATES of all proposers that were measured."""
+    rows = []
+    for grid in dict.fromkeys(table["grid"]):
+        for proposer, name in PROPOSERS.items():
+            found = {metric: _row(table, grid, proposer, metric) for metric in RATES}
+            if proposer in SAME_FIRST:
+                found["one_proposal"] = None
+            if not any(found.values()):
+                continue
+            cells = [with_interval(row.value, row.ci_low, row.ci_high, 3) if row else "" for row in found.values()]
+            n = dict.fromkeys(str(row.n_states) for row in found.values() if row)
+            rows.append([named(params, grid), name, *cells, " / ".join(n)])
+    return rows
 
 
 def signs(params, table):
-    """g_LLM's signs beside chance, by the selection of key decisions and the form in which actions are shown, as Markdown.
+    """g_LLM's signs against chance, by the selection of key decisions and the form in which actions are shown, as Markdown.
 
     critic_sign by itself repeats the selection that the settings name, and is left out.
     """
@@ -170,7 +163,7 @@ def signs(params, table):
         judged = [cells.get(judge, "") for judge in JUDGES]
         rows.append([named(params, grid), select, shown, *judged, str(found["n_states"].iloc[0])])
     return markdown(
-        ["Grid", "Selection by", "Actions", *(f"{name} [95 %]" for name in JUDGES.values()), "Adjustments"], rows
+        ["Grid", "Selection by", "Actions", *(f"{name} [95 % CI]" for name in JUDGES.values()), "Adjustments"], rows
     )
 
 
@@ -185,7 +178,7 @@ def shift(params, table):
                 sign = "+" if metric in ("lora_gain", "alone_minus_do_nothing") else ""
                 value = with_interval(row.value, row.ci_low, row.ci_high, 1 if points else 3, sign)
                 rows.append([named(params, grid), what, value, f"{n} {'episodes' if points else 'states'}"])
-    return markdown(["Grid", "What", "Value [95 %]", "n"], rows)
+    return markdown(["Grid", "What", "Value [95 % CI]", "n"], rows)
 
 
 def settings_tried(params, table):
@@ -196,42 +189,42 @@ def settings_tried(params, table):
         changes = ", ".join(f"{key} {value:g}" for key, value in params.lora.get(name, {}).items()) or "as in a run"
         found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in grids]
         rows.append([changes, *(with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found)])
-    return markdown(["Changed", *(f"{named(params, env)} [95 %]" for env in grids)], rows)
+    return markdown(["Changed", *(f"{named(params, env)} [95 % CI]" for env in grids)], rows)
 
 
 def answers(params, table):
-    """What the model is good for, a sentence for each grid, as Markdown: every verdict from the intervals."""
+    """How good the model is, a list for each grid, as Markdown: every verdict from the intervals."""
     lines = []
     for grid in dict.fromkeys(table["grid"]):
         said = []
         for metric, name in (("one_proposal", "one proposal"), ("five_rounds", "five rounds")):
-            said.append(_beside(table, grid, metric, name, BESIDE))
-        said.append(_beside(table, grid, "five_rounds", "five rounds, each elsewhere", ELSEWHERE, "model_elsewhere"))
-        said.append(_beside(table, grid, "critic_sign", "sign of g_LLM", {"majority": "always the more frequent sign"}))
+            said.append(_against(table, grid, metric, name, OTHERS))
+        said.append(_against(table, grid, "five_rounds", "five rounds, a new substation each", ELSEWHERE, "model_elsewhere"))
+        said.append(_against(table, grid, "critic_sign", "sign of g_LLM", {"majority": "always the more frequent sign"}))
         for (proposer, metric), name, digits, unit in GAINS:
             row = _row(table, grid, proposer, metric)
             if row is not None:
                 gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign="+")
-                said.append(f"{name} {gain}{unit}, {told(row.ci_low, row.ci_high)}")
-        said.append(_settings_told(table, grid))
-        lines.append(f"- **{named(params, grid)}**: {'; '.join(filter(None, said))}.")
+                said.append(f"{name} {gain}{unit}, {stats.describe_interval(row.ci_low, row.ci_high)}")
+        said.append(_other_settings(table, grid))
+        lines += [f"- **{named(params, grid)}**", *(f"  - {each}" for each in said if each)]
     return "\n".join(lines)
 
 
-def _settings_told(table, grid):
-    """How many intervals of the gain with other settings leave out 0; "" where none was tried."""
+def _other_settings(table, grid):
+    """How many gains with other settings are significant; "" where none was tried."""
     tried = table[(table["grid"] == grid) & table["metric"].str.startswith("lora_gain_")]
     others = tried[tried["metric"] != f"lora_gain_{AS_RUN}"]
     if not len(others):
         return ""
     above, below = int((others["ci_low"] > 0).sum()), int((others["ci_high"] < 0).sum())
     means = f"means from {others['value'].min():+.3f} to {others['value'].max():+.3f}"
-    return f"LoRA with {len(others)} other settings: above 0 with {above}, below 0 with {below}, {means}"
+    return f"LoRA with {len(others)} other settings: significantly above 0 with {above}, below 0 with {below}, {means}"
 
 
-def _beside(table, grid, metric, name, others, proposer="model"):
-    """The model's rate beside those of the others; nothing if not measured. The verdict is that of the paired difference, and
-    where there is none whether the two intervals lie apart."""
+def _against(table, grid, metric, name, others, proposer="model"):
+    """The model's rate against those of the others; nothing if not measured. The verdict is that of the paired difference, and
+    where there is none whether the two intervals overlap."""
     ours = _row(table, grid, proposer, metric)
     if ours is None:
         return ""
@@ -242,8 +235,8 @@ def _beside(table, grid, metric, name, others, proposer="model"):
             continue
         if paired is not None:
             gain = with_interval(paired.value, paired.ci_low, paired.ci_high, 3, "+")
-            verdict = told(paired.ci_low, paired.ci_high)
-            said.append(f"against {what} ({row.value:.2f}) state by state {gain}, {verdict}")
+            verdict = stats.describe_interval(paired.ci_low, paired.ci_high)
+            said.append(f"minus {what} ({row.value:.2f}) {gain}, {verdict}")
             continue
         above, below = ours.ci_low > row.ci_high, ours.ci_high < row.ci_low
         place = "above" if above else "below" if below else "interval overlaps that of"

@@ -1,6 +1,6 @@
 """How a claim is measured: from runs to an estimate with interval, a verdict by sign and size, and what it rests on.
 
-The functions here are general; which methods, which metric and which size a claim asks for stands with the claim
+The functions here are general; which methods, which metric and which size a claim asks for is defined with the claim
 (`ace/report/claims.py`). Where the declared grid lacks what a claim needs they raise `NotTested`, so that a claim gets
 its verdict as soon as its variants are declared and run.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ace.report import stats
+from ace import stats
 from ace.report.runs import EPISODE_METRICS
 
 VERDICTS = ("reproduced", "partly", "not reproduced", "not tested")
@@ -153,7 +153,7 @@ def _at_its_cap(manifest):
     if "settings" not in manifest:
         return False
     refine, decisions = manifest["settings"]["refine"], manifest["settings"]["train"]["decisions"]
-    tries = decisions // refine["every"] * refine["most"]
+    tries = decisions // refine["every"] * refine["max_cases"]
     return manifest["refine_tried"] >= 0.95 * tries or manifest["refinements"] >= refine["limit"]
 
 
@@ -174,7 +174,7 @@ def samples_to_best(runs, variant, at_least):
 
 
 def test_seconds_ratio(runs, slow, fast, size):
-    """Seconds a step of the test, slow over fast: by the step, since who loses the grid early is done early."""
+    """Seconds a step of the test, slow over fast: a step, since a method that loses the grid early ends early."""
     envs = _need(runs, [slow, fast])
 
     def found(envs):
@@ -195,14 +195,14 @@ def seconds_per_call(runs, variant, model, low, high):
     """Seconds a language-model call in training, against a range; model: what the name of the model must hold."""
     envs = _need(runs, [variant])
     if not all(model.lower() in _model(run).lower() for env in envs for run in runs.of(env, variant)):
-        raise NotTested(f"{variant} was run without a {model} model; {_told_per_call(runs, variant)}")
+        raise NotTested(f"{variant} was run without a {model} model; {_seconds_a_call(runs, variant)}")
     values = [_per_call(runs, env, variant) for env in envs]
     estimate = stats.estimate([[scores] for scores in values], lambda means: means[..., 0])
     verdict = by_range([scores.mean() for scores in values], low, high)
     return _measured(runs, envs, [variant], None, estimate, verdict, "seconds a call from results/provenance/")
 
 
-def _told_per_call(runs, variant):
+def _seconds_a_call(runs, variant):
     try:
         values = {env: _per_call(runs, env, variant).mean() for env in _need(runs, [variant])}
     except NotTested as reason:
@@ -269,7 +269,7 @@ def _seeds(runs, env, variants):
 
 
 def _budgets(runs, envs, variants):
-    """What each method used to learn, on the seeds that count, as evidence beside its score."""
+    """What each method used to learn, on the seeds that count, as evidence with its score."""
     said = []
     for env in envs:
         seeds = _seeds(runs, env, variants)
@@ -282,7 +282,7 @@ def _budgets(runs, envs, variants):
 
 def _by_environment(runs, variants, found, size, null=0.0):
     """What each environment says by itself, where there are several; found: [env] -> Estimate. One whose test scenarios
-    are of the training's day is told here, and counts for no verdict."""
+    are of the training's day is listed here, and counts for no verdict."""
     said = []
     for env in runs.environments_of(variants):
         e = found([env])

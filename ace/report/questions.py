@@ -1,7 +1,7 @@
 """The open questions 1 to 6: question, design, contrasts with intervals, and an answer in a generated sentence.
 
 A contrast is a weighted sum of the variants' means on identical test episodes and on the seeds that all of them were run
-with. How an answer follows from the intervals stands in `ace/report/answers.py`.
+with. `ace/report/answers.py` says how an answer follows from the intervals.
 """
 
 from collections.abc import Callable
@@ -11,25 +11,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ace.report import answers, stats
-from ace.report.ablations import COUNTS, NOT_RUN
-from ace.report.labels import SWEEP, label
-from ace.report.outages import CONTROLS
+from ace import stats
+from ace.report import answers, notes
+from ace.report.ablations import COUNTS
+from ace.report.formatting import with_interval, write_csv, write_parts
+from ace.report.labels import SWEEP, grid_label, label
 from ace.report.runs import EPISODE_METRICS, ReportError, read
-from ace.report.stats import Estimate
-from ace.report.typeset import markdown, with_interval, write_csv, write_text
+from ace.stats import Estimate
 
 POINTS = "pts of survival"
 DIGITS = {"share of the target": 2, "simulator calls": 0}  # 1 for all others
 COLUMNS = ["id", "question", "design", "contrast", "estimate", "ci_low", "ci_high", "unit", "n"]
 COLUMNS += ["figure", "answer", "scale"]
-HEAD = ["Question", "Contrast", "Estimate [95 %]", "Unit", "n"]
-
-NOTE = (
-    "Differences of mean survival on identical test episodes and on the seeds that all variants of a contrast were run "
-    "with. Intervals: 95 % bootstrap of seeds and episodes; of an entropy, a fall or a number of calls of seeds alone. "
-    "With three seeds they are too narrow. Q4 is averaged over all grids with test days of their own, all others are of {home}."
-)
+HEAD = ["Question", "Contrast", "Estimate [95 % CI]", "Unit", "n"]
+CONTROLS = ("expert_sac", "random_refine", "frequency_refine")  # with something else in f_LLM's place
+OUTAGES = "studies/show/outages/outages.csv"
 
 
 def _survival(run):
@@ -69,7 +65,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Outage:
-    """A column of tables/outages.csv, with its _low and _high, in the row of all outages."""
+    """A column of the study's outages.csv, with its _low and _high, in the row of all outages."""
 
     name: str
     variant: str
@@ -118,7 +114,7 @@ def measure(runs, envs, contrast):
 
 def read_outage(results, env, contrast):
     """Estimate and n in words from the table of outages; None where there is no such table or row."""
-    path = Path(results) / "tables" / "outages.csv"
+    path = Path(results) / OUTAGES
     if not path.is_file():
         return None
     table = pd.read_csv(path)
@@ -150,8 +146,8 @@ QUESTIONS = [
     Question(
         "Q2",
         "How much does the simulator budget of multi-round validation matter: 0, 1, 3, 5 rounds?",
-        "Rounds of f_LLM's proposals with the simulator's verdict in between. No round is LLM4Teach: the policy is pulled "
-        "towards proposals that nobody validated, without g_LLM and LoRA, so more than the rounds differs there.",
+        "Rounds of f_LLM's proposals with the simulator's verdict in between. No round is LLM4Teach: the policy is drawn "
+        "towards proposals that are not validated, without g_LLM and LoRA, so more than the rounds differs there.",
         [
             _minus("five rounds minus none", "ace", "llm4teach"),
             _minus("five rounds minus one", "ace", "ace_rounds_1"),
@@ -166,8 +162,8 @@ QUESTIONS = [
         "Q3",
         "Does co-evolution stay stable with a sparse reward?",
         "SAC learns from blackouts only; bad cases are still those of the dense reward. Stable: the policy's entropy ends "
-        f"above {answers.COLLAPSED} of SAC's target (interval), and the last validation less than {answers.FALLEN:g} points "
-        "below the best (mean of the seeds; where its interval reaches further, that is said).",
+        f"above {answers.COLLAPSED} of SAC's target (interval), and the last validation is less than {answers.FALLEN:g} points "
+        "below the best (mean of the seeds).",
         [
             _minus("ACE minus SAC (sparse)", "ace_sparse", "ace_sparse_sac"),
             _minus("ACE, sparse minus dense", "ace_sparse", "ace"),
@@ -212,9 +208,9 @@ QUESTIONS = [
     Question(
         "Q6",
         "Does it generalise: trained on half of the scenarios, tested on unseen ones and on unseen outages?",
-        "All or half of the training scenarios, f_LLM asked often or seldom, SAC beside it; test scenarios are of other "
+        "All or half of the training scenarios, f_LLM asked often or seldom, compared with SAC; test scenarios are of other "
         "days. Yes: trained on half, ACE with f_LLM asked often is above SAC. Unseen outages: a line out for the whole episode, "
-        "SAC trained on all; beside ACE the three controls that put something else in place of f_LLM.",
+        "SAC trained on all; also the three controls that put something else in f_LLM's place.",
         [
             _minus("half: ACE (often) minus SAC", "ace_half_query_high", "ace_half_sac"),
             _minus("half: ACE (seldom) minus SAC", "ace_half_query_low", "ace_half_sac"),
@@ -232,13 +228,13 @@ QUESTIONS = [
 ]
 
 
-def write(params, results):
-    """Answers all; writes tables/open_questions.{csv,md}. Returns the table, a row for each contrast that was made.
+def write(params, results, folder):
+    """Answers all; <folder>/open_questions.{csv,md,tex} of the runs under results. Returns the table, a row a contrast.
 
     A question of which nothing was run has one row without an estimate.
     """
     runs, home = read(params, results), params.grid.ablations.environment
-    rows, lines = [], []
+    rows, lines, missing = [], [], []
     for q in QUESTIONS:
         envs = runs.held_out_of([]) if q.everywhere else [home]
         measured = {
@@ -249,8 +245,7 @@ def write(params, results):
         head, ends, before = [q.id, q.question, q.design], [q.figure, answer, params.scale], len(rows)
         for c in q.contrasts:
             if not measured[c.name]:
-                missing = [v for v in c.weights if not any((env, v) in runs.cells for env in envs)]
-                lines.append([q.id, c.name, f"{NOT_RUN}: {', '.join(missing) or 'table of outages'}", "", ""])
+                missing.append(f"{q.id} {c.name}")
                 continue
             estimate, n = measured[c.name]
             rows.append([*head, c.name, *estimate, c.unit, n, *ends])
@@ -259,13 +254,11 @@ def write(params, results):
         if len(rows) == before:
             rows.append([*head, "", *[np.nan] * 3, "", "", *ends])
     table = pd.DataFrame(rows, columns=COLUMNS)
-    folder = Path(results) / "tables"
-    write_csv(table, folder / "open_questions.csv")
-    shown = markdown(HEAD, lines)
-    note = NOTE.replace("{home}", home)
-    note += f" {NOT_RUN}: not in the declared set of runs." if any(NOT_RUN in line[2] for line in lines) else ""
-    title = f"# The open questions, scale {params.scale}"
-    write_text(folder / "open_questions.md", f"{title}\n\n{answered(table)}\n{shown}\n{note}\n")
+    write_csv(table, Path(folder) / "open_questions.csv")
+    note = notes.note("open_questions", home=grid_label(home))
+    note += "\n\n" + notes.note("open_questions.missing", names="; ".join(missing)) if missing else ""
+    title, parts = f"The open questions, scale {params.scale}", {"All contrasts": (HEAD, lines)}
+    write_parts(folder, "open_questions", title, parts, note, lead=f"{answered(table)}\n")
     return table
 
 
@@ -276,9 +269,3 @@ def answered(table, question=""):
     chosen = table[(table["id"] == question) | (question == "")].drop_duplicates("id")
     texts = [f"**{q.id} {q.question}** {q.design}\n\n*Answer.* {q.answer}\n" for q in chosen.itertuples()]
     return "\n".join(texts)
-
-
-def contrasts(results):
-    """The table of the contrasts with its note, as it stands in the file that `write` wrote, as Markdown."""
-    text = (Path(results) / "tables" / "open_questions.md").read_text(encoding="utf-8")
-    return text[text.index(f"| {HEAD[0]} | {HEAD[1]} |") :]

@@ -1,20 +1,20 @@
-"""Reads the run files of the declared grid: environments x variants x seeds of params.yaml, and nothing else.
+"""The runs of the declared grid: environments x variants x seeds of params.yaml, and nothing else.
 
-The grid is `params.grid`: its environments, times its baselines and lm_baselines (which learn nothing: one run, seed=0)
-and variants (one run for each of `params.seeds`), and its ablations on their environment with their seeds. Folders are
-never globbed: a run left over from another scale, or of a variant that is no longer declared, must not find its way into a
+The grid is `params.grid`: its environments, times its baselines and lm_baselines (which learn nothing: one run, seed 0)
+and variants (one run for each of `params.seeds`), and its ablations on their environment with their seeds. Seeds and folders
+are never globbed: a run left over from another scale, or of a variant that is no longer declared, must not find its way into a
 table. What is read is checked: every run is there, belongs to this scale, and was tested on the same episodes as the
 others of its environment.
 """
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ace.checked import OneLine
+from ace.config.errors import OneLine
+from ace.report.labels import grid_label
+from ace.run_files import cell_folder, frame, read_cell, read_provenance
 
 # metric -> (column of episodes.csv, factor); one value for each seed and test episode
 EPISODE_METRICS = {
@@ -43,7 +43,10 @@ class ReportError(OneLine, Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One run, from results/runs/ and results/provenance/; training and provenance are None where there is no file."""
+    """One seed of a cell, from results/runs/ and results/provenance/; training and provenance are None where there are none.
+
+    folder: results/runs/<env>/<variant>/seed=<n>, its name in messages; manifest: with what all seeds share.
+    """
 
     seed: int
     folder: str
@@ -101,7 +104,7 @@ class Runs:
         """Everything one run used, all phases together (training, validation, language-model corpus, test).
 
         what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds (a selection,
-        default all); the corpus is counted whole for every seed, since whoever trains a single agent needs all of it.
+        default all); the corpus is counted whole for every seed, since training a single agent needs all of it.
         """
         runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
         totals = [sum(phase.get(what, 0) for phase in run.manifest["budget"].values()) for run in runs]
@@ -122,13 +125,11 @@ def is_same_day(params, env):
 
 
 def titled(params, env):
-    """An environment's name for a figure's title."""
-    return f"{env}, tested on its training day" if is_same_day(params, env) else env
+    """An environment's name for a figure's title or a heading, with what its test is."""
+    return f"{grid_label(env)}, tested on its training day" if is_same_day(params, env) else grid_label(env)
 
 
-def named(params, env):
-    """An environment's name for a row of a table."""
-    return f"{env}, same day" if is_same_day(params, env) else env
+named = titled  # in a row of a table: the same words
 
 
 def declared(params):
@@ -141,17 +142,10 @@ def ablations(params):
     return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
 
 
-def seeds_of(params, variant):
-    """Seeds that are run for a method: what learns nothing runs once."""
-    if variant in ablations(params):
-        return list(params.grid.ablations.seeds)
-    return list(params.seeds) if variant in [*params.grid.variants, *params.grid.other_model] else [0]
-
-
 def target(params, env, variant):
     """The DVC target that makes a cell's run files."""
     if variant in ablations(params):
-        return f"ablation@{variant}"
+        return f"ablation@{env}-{variant}"
     stages = {"baselines": "baseline", "lm_baselines": "lm_baseline", "variants": "train", "other_model": "other_model"}
     stage = next(stage for group, stage in stages.items() if variant in getattr(params.grid, group))
     return f"{stage}@{env}-{variant}"
@@ -173,7 +167,7 @@ def read(params, results, variants=None):
         environments = [params.grid.ablations.environment]
     variants = list(variants or methods)
     cells = {
-        (env, variant): [_read_run(Path(results), params, env, variant, seed) for seed in seeds_of(params, variant)]
+        (env, variant): _read_cell(results, params, env, variant)
         for env in environments
         for variant in variants
         if variant in everywhere or env == params.grid.ablations.environment
@@ -185,41 +179,43 @@ def read(params, results, variants=None):
     return Runs(params.scale, environments, variants, cells, same_day)
 
 
-def _read_run(results, params, env, variant, seed):
-    folder = results / "runs" / env / variant / f"seed={seed}"
-    name = f"results/runs/{env}/{variant}/seed={seed}"
-    remedy = f"run `dvc repro {target(params, env, variant)}`"
-    for file in ("manifest.json", "episodes.csv"):
-        if not (folder / file).is_file():
-            raise ReportError(f"no {file} in {name}: {remedy}")
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    training, provenance = folder / "training.csv", results / "provenance" / env / variant / f"seed={seed}.json"
-    trained = ["refinements"] if training.is_file() else []
-    for key in ("env", "variant", "seed", "scale", "test_hash", "budget", *trained):
+def _read_cell(results, params, env, variant):
+    """Runs of the declared seeds of one cell, ascending."""
+    name, remedy = f"results/runs/{env}/{variant}", f"run `dvc repro {target(params, env, variant)}`"
+    folder = cell_folder(results, env, variant)
+    try:
+        found, noted = read_cell(folder), read_provenance(results, env, variant)
+    except (FileNotFoundError, ValueError) as error:
+        raise ReportError(f"{str(error).replace(str(folder), name)}: {remedy}") from None
+    declared_seeds = params.seeds_of(variant)
+    for seed in declared_seeds:
+        if seed not in found:
+            raise ReportError(f"no seed {seed} in {name}: {remedy}")
+    return [_run(found[seed], f"{name}/seed={seed}", noted.get(seed), params, (env, variant), remedy) for seed in declared_seeds]
+
+
+def _run(seed_files, name, provenance, params, cell, remedy):
+    manifest, env, variant = seed_files.manifest, *cell
+    trained = ["refinements"] if seed_files.training is not None else []
+    for key in ("env", "variant", "scale", "test_hash", "budget", *trained):
         if key not in manifest:
-            raise ReportError(f"{name}/manifest.json has no {key}: {remedy}")
-    for key, expected in (("env", env), ("variant", variant), ("seed", seed), ("scale", params.scale)):
+            raise ReportError(f"the manifest of {name} has no {key}: {remedy}")
+    for key, expected in (("env", env), ("variant", variant), ("scale", params.scale)):
         if manifest[key] != expected:
             raise ReportError(f"{name} was made for {key} {manifest[key]}, but {expected} is declared: {remedy}")
-    episodes = pd.read_csv(folder / "episodes.csv")
+    episodes = frame(seed_files.episodes)
     episodes = episodes[episodes["split"] == "test"].sort_values("episode").reset_index(drop=True)
     columns = [column for column, _ in EPISODE_METRICS.values()]
     if episodes.empty or episodes[columns].isna().any(axis=None):
-        raise ReportError(f"{name}/episodes.csv has no test episodes or has empty cells: {remedy}")
-    return Run(
-        seed,
-        name,
-        episodes,
-        pd.read_csv(training) if training.is_file() else None,
-        manifest,
-        json.loads(provenance.read_text(encoding="utf-8")) if provenance.is_file() else None,
-    )
+        raise ReportError(f"{name}: no test episodes or empty cells in episodes.csv: {remedy}")
+    training = None if seed_files.training is None else frame(seed_files.training)
+    return Run(manifest["seed"], name, episodes, training, manifest, provenance)
 
 
 def _check_same_test(runs):
     """runs: (DVC target, Run) of one environment.
 
-    The hash stands for the whole test set; the list of episodes is compared as well, since tables pair rows by it.
+    The hash identifies the whole test set; the list of episodes is compared as well, since tables pair rows by it.
     """
     first_target, first = runs[0]
     identity = ["episode", "scenario", "horizon"]

@@ -1,14 +1,18 @@
 """One look for all figures, and files whose bytes depend on nothing but what is drawn.
 
-Methods differ in colour (palettes of Okabe and Ito and of Paul Tol, told apart by the colour-blind), in line style and
-in marker, and the colours in lightness, so that a grey print can be read too. No backend is chosen here: figures are
-plain `matplotlib.figure.Figure` objects, which need none, and a notebook shows the file that was written.
+Methods differ in colour (palettes of Okabe and Ito and of Paul Tol, which the colour-blind can read), in line style and in
+marker, and the colours in lightness, so that a grey print can be read too; a method looks the same in every figure. No
+backend is chosen here: figures are plain `matplotlib.figure.Figure` objects, which need none, and a notebook shows the
+file that was written.
 """
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import matplotlib as mpl
 import seaborn as sns
+
+from ace.report.formatting import write_csv, write_text
 
 # variant -> (colour, line style, marker)
 LINES = {
@@ -29,8 +33,22 @@ LINES = {
     "sac_5k": ("#ee8866", (0, (6, 1)), "s"),
     "ace_lean": ("#332288", (0, (8, 1, 1, 1)), "o"),
     "ace_elsewhere": ("#117733", (0, (5, 1, 1, 1)), "h"),
+    # ACE taken apart
+    "ace_random": ("#aa4499", "--", "P"),  # random shaping, every K
+    "ace_query_high": ("#4477aa", "-", "v"),
+    "ace_query_low": ("#ccaa22", "--", "P"),
+    "ace_no_bad_case": ("#ccaa22", "--", "P"),
+    "ace_rounds_1": ("#cc6677", "-", "v"),
+    "ace_rounds_3": ("#aa4499", "-.", "<"),
 }
-MORE_LINES = [("#cc79a7", "-", "v"), ("#e69f00", "--", "P"), ("#5b3a8e", "-.", "<"), ("#7a4a12", ":", ">")]
+FAMILIES = {"learns": "#4e9bcd", "ACE": "#004c7f", "does not learn": "#b35806"}
+"""Colours of the main figure, where a row's name says which method it is."""
+MORE_LINES = [("#cc6677", "-", "v"), ("#ccaa22", "--", "P"), ("#aa4499", "-.", "<"), ("#4477aa", ":", ">")]
+"""For what is no method: measures, settings, variants without a line of their own."""
+
+FIRST = ("sac", "ace", "expert_sac", "frequency_refine", "ace_no_actor", "ace_no_critic")
+"""The methods of a panel where there are more than MOST_LINES."""
+MOST_LINES = 6
 
 # Without these, files carry a version, a date or random element names
 METADATA = {
@@ -47,6 +65,19 @@ def lines(variants):
     return {variant: LINES.get(variant) or spare[variant] for variant in variants}
 
 
+def by_panel(variants):
+    """The variants in lists of at most MOST_LINES: those of FIRST before the rest, within a list in the order given."""
+    variants = list(variants)
+    ordered = sorted(variants, key=lambda variant: variant not in FIRST)
+    chunks = [ordered[i : i + MOST_LINES] for i in range(0, len(ordered), MOST_LINES)]
+    return [sorted(chunk, key=variants.index) for chunk in chunks]
+
+
+def legend_below(panel, columns=2):
+    """A panel's legend under its axis, where it hides nothing."""
+    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, fontsize="x-small", frameon=False)
+
+
 @contextmanager
 def theme():
     """rcParams of all figures. Starts from matplotlib's defaults, since a reader's own matplotlibrc must not show."""
@@ -61,16 +92,31 @@ def theme():
                 "axes.edgecolor": "#888888",
                 "svg.hashsalt": "ace",
                 "svg.fonttype": "path",
-                "savefig.dpi": 160,
+                "savefig.dpi": 130,
             }
         )
         yield
 
 
-def save(figure, folder, name, formats=("png", "svg", "pdf")):
-    """Write <folder>/<name>.<format> for each format; call within `theme`. Returns the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{kind}" for kind in formats]
-    for path, kind in zip(paths, formats, strict=True):
-        figure.savefig(path, format=kind, metadata=METADATA[kind], bbox_inches="tight", facecolor="white")
+def save(figure, path, formats=("png", "svg", "pdf")):
+    """Write <path>.<format> for each format; call within `theme`. Returns the paths."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in formats]
+    for each, kind in zip(paths, formats, strict=True):
+        figure.savefig(each, format=kind, metadata=METADATA[kind], bbox_inches="tight", facecolor="white")
     return paths
+
+
+def write_figure(figure, data, path, title, note):
+    """The picture (`save`), the CSV of what it shows, and <path>.md: title, picture and the note on it. Within `theme`."""
+    path = Path(path)
+    save(figure, path)
+    write_csv(data, path.with_name(f"{path.name}.csv"))
+    write_caption(path, title, note)
+
+
+def write_caption(path, title, note):
+    """<path>.md, which the report shows: title, the picture <path>.png, and the note on it."""
+    path = Path(path)
+    write_text(path.with_name(f"{path.name}.md"), f"# {title}\n\n![{title}]({path.name}.png)\n\n{note}\n")

@@ -2,7 +2,7 @@
 
 A row is one decision and the quiet steps after it (semi-Markov, our reading): reward = (1-gamma) sum_i gamma^i
 r_{t+i+1} over its n steps, discount = gamma^n, 0 on blackout. Rows are named by a uid that counts up from 0 and is
-never used twice, so that others may keep things beside a row (its GridState) and learn when it has been overwritten.
+never used twice, so that others may keep what belongs to a row (its GridState) and learn when it has been overwritten.
 """
 
 from __future__ import annotations

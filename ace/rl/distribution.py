@@ -23,6 +23,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ace.rl.fast_ops import SoftmaxExpectation
+
 ILLEGAL = -1.0e9  # added to a logit: p underflows to exactly 0, and unlike -inf it is fast and gives no 0 * inf
 TINY_MASS = 1e-12  # floor of the normaliser; reached only where the hub has no legal pattern and is masked anyway
 REJECTION_ROUNDS = 32
@@ -124,28 +126,6 @@ class ActionSpace:
         return Reading(allowed, free, free_code, present, subtract)
 
 
-class _Mean(torch.autograd.Function):
-    """(B,) sum_a p_a f_a of a softmax, its gradient in closed form: p (f - mean) on the logits, p_hub on f of the hub.
-
-    By autograd this takes three times as many passes over (B, E+1). f of the enumerated actions counts as a constant;
-    that holds for f = -log p too, as the gradient through log p sums to 0.
-    """
-
-    @staticmethod
-    def forward(ctx, top, hub, p, f):
-        """top: (B, E+1) logits, whose values are not read; hub: (B,); p, f: (B, E+1), f[:, E] is overwritten by hub."""
-        f[:, -1] = hub
-        mean = torch.linalg.vecdot(p, f)
-        ctx.save_for_backward(p, f, mean)
-        return mean
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
-        p, f, mean = ctx.saved_tensors
-        return (f - mean[:, None]).mul_(p).mul_(gradient[:, None]), gradient * p[:, -1], None, None
-
-
 class CatalogueDistribution:
     """Differentiable distribution over the ids, vectorised over the batch.
 
@@ -204,7 +184,7 @@ class CatalogueDistribution:
 
     def entropy(self) -> torch.Tensor:
         """(B,) nats, exact: H(top level) + p(hub) H(bits | legal pattern)."""
-        return _Mean.apply(self._top, self._hub_entropy() - self.log_top[:, -1], self.p_top, -self.log_top)
+        return SoftmaxExpectation.apply(self._top, self._hub_entropy() - self.log_top[:, -1], self.p_top, -self.log_top)
 
     def expectation(self, values: Values) -> torch.Tensor:
         """(B,) E_a[Q(s, a)], exact."""
@@ -214,7 +194,7 @@ class CatalogueDistribution:
         """(B,) E_a[min(Q1, Q2)], the values without gradient. The minimum is per action where enumerated; at the hub it
         is of the two *expected* values, as a minimum per pattern has no closed form (an upper bound of it; ours)."""
         low, hub = self._low(values1, values2)
-        return _Mean.apply(self._top, hub, self.p_top, low)
+        return SoftmaxExpectation.apply(self._top, hub, self.p_top, low)
 
     def soft_value(self, values1: Values, values2: Values, alpha: float) -> tuple[torch.Tensor, torch.Tensor]:
         """(B,) E_a[min(Q1, Q2)] + alpha H, as `expectation_of_min` and `entropy` give them, in one go; and (B,) H
@@ -223,7 +203,7 @@ class CatalogueDistribution:
         with torch.no_grad():
             entropy = self.p_top[:, -1] * hub_entropy - torch.linalg.vecdot(self.p_top, self.log_top)
             low.sub_(self.log_top, alpha=alpha)
-        value = _Mean.apply(self._top, hub + alpha * (hub_entropy - self.log_top[:, -1]), self.p_top, low)
+        value = SoftmaxExpectation.apply(self._top, hub + alpha * (hub_entropy - self.log_top[:, -1]), self.p_top, low)
         return value, entropy
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:

@@ -42,28 +42,54 @@ class DeployedPolicy:
         return int(chosen[0])
 
     def save(self, path: Path) -> None:
-        """safetensors; the metadata is one JSON string, because several keys would be written in no fixed order."""
+        """safetensors in float16: half the bytes, and hardly a decision becomes another one (1 of 1,728, of 27 policies).
+
+        The metadata is one JSON string, because several keys would be written in no fixed order.
+        """
         space = self.space
-        card = {"n_features": self.weights["first.weight"].shape[1], "n_enum": space.n_enum, "hub_bits": space.n_bits}
-        card["n_actions"] = space.n_actions
-        tensors = {k: np.ascontiguousarray(v) for k, v in self.weights.items()}
-        save_file(tensors, str(path), metadata={"policy": json.dumps(card, sort_keys=True)})
+        sizes = {"n_features": self.weights["first.weight"].shape[1], "n_enum": space.n_enum, "hub_bits": space.n_bits}
+        sizes["n_actions"] = space.n_actions
+        tensors = {k: np.ascontiguousarray(v, dtype=np.float16) for k, v in self.weights.items()}
+        save_file(tensors, str(path), metadata={"policy": json.dumps(sizes, sort_keys=True)})
+
+
+class Policy:
+    """A trained policy as agent: the most probable legal action. No simulator, no language model ("act once")."""
+
+    simulator_calls = dc_calls = llm_calls = 0
+
+    def __init__(self, deployed: DeployedPolicy) -> None:
+        """deployed: of a learner (`SAC.deployed`) or from `load_policy`."""
+        self.deployed = deployed
+
+    def act(self, state, x: np.ndarray, legal: np.ndarray) -> int:
+        return self.deployed.act(x, legal, None)
 
 
 def load_policy(path: Path, catalogue) -> DeployedPolicy:
-    """Raises FileNotFoundError without a file, ValueError if it is no policy or of another catalogue; one line each."""
+    """The policy of a file in float16 or float32, computing in float32.
+
+    Raises FileNotFoundError without a file, ValueError if it is no policy or of another catalogue; one line each.
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no trained policy at {path}")
     space = ActionSpace(catalogue)
     try:
         with safe_open(str(path), framework="numpy") as file:
-            card = json.loads((file.metadata() or {}).get("policy", "null"))
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            sizes = json.loads((file.metadata() or {}).get("policy", "null"))
+            weights = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise ValueError(f"{path} is no trained policy: {error}; give the policy.safetensors of a run") from None
-    if card is None:
-        raise ValueError(f"{path} is no trained policy: it has no card; give the policy.safetensors of a run")
+    if sizes is None:
+        raise ValueError(f"{path} is no trained policy: it declares no sizes; give the policy.safetensors of a run")
     for key, ours in {"n_enum": space.n_enum, "hub_bits": space.n_bits, "n_actions": space.n_actions}.items():
-        if card.get(key) != ours:
-            raise ValueError(f"policy {path} is for another catalogue: {key} is {card.get(key)} there and {ours} here")
-    return DeployedPolicy(space, weights)
+        if sizes.get(key) != ours:
+            raise ValueError(f"policy {path} is for another catalogue: {key} is {sizes.get(key)} there and {ours} here")
+    policy = DeployedPolicy(space, weights)
+    try:
+        fits = policy.logits(np.zeros(sizes["n_features"], np.float32)).shape == (space.n_enum + 1 + space.n_bits,)
+    except (KeyError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"policy {path} is damaged: its weights do not have the sizes that it declares")
+    return policy

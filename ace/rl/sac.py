@@ -16,6 +16,7 @@ from torch import nn
 
 from ace.rl.buffers import Batch
 from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values
+from ace.rl.fast_ops import BoundedLogits, GatheredQ
 from ace.rl.policy import LAYER_NORM_EPS, LOGIT_BOUND, DeployedPolicy
 
 PRIOR_HALF = 50
@@ -44,46 +45,6 @@ class Network(nn.Module):
         return self.head(self.body(x))
 
 
-class Bounded(torch.autograd.Function):
-    """LOGIT_BOUND tanh(raw / LOGIT_BOUND) + log_prior, raw: (B, n), log_prior: (n,) a constant. By way of
-    tanh z = 1 - 2 / (1 + exp 2z), because exp takes a seventh of tanh's time; in place where that may be."""
-
-    @staticmethod
-    def forward(ctx, raw, log_prior):
-        small = (raw * (2.0 / LOGIT_BOUND)).exp_().add_(1.0).reciprocal_()
-        ctx.save_for_backward(small)
-        return torch.sub(log_prior + LOGIT_BOUND, small, alpha=2.0 * LOGIT_BOUND)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
-        return torch.ops.aten.sigmoid_backward(gradient, ctx.saved_tensors[0]).mul_(4.0), None
-
-
-class Taken(torch.autograd.Function):
-    """(B,) h_i . W_i + b_i, W_i and b_i being the rows of a head at `place`, summed by their `share`: no pass over all
-    outputs, neither for the values nor for their gradient.
-
-    h: (B, hidden); weight: (n, hidden); bias: (n,); place, share: (B, k) of `_places`.
-    """
-
-    @staticmethod
-    def forward(ctx, h, weight, bias, place, share):
-        rows = nn.functional.embedding_bag(place, weight, mode="sum", per_sample_weights=share)
-        ctx.save_for_backward(h, rows, place, share)
-        ctx.n = len(weight)
-        return (h * rows).sum(1) + (bias[place] * share).sum(1)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
-        h, rows, place, share = ctx.saved_tensors
-        place, share = place.flatten(), share * gradient[:, None]
-        weight = h.new_zeros(ctx.n, h.shape[1]).index_add_(0, place, (share[:, :, None] * h[:, None]).flatten(0, 1))
-        bias = h.new_zeros(ctx.n).index_add_(0, place, share.flatten())
-        return gradient[:, None] * rows, weight, bias, None, None
-
-
 class TwinCritic(nn.Module):
     """Two dueling critics: Q(s, a) = V(s) + adv(s, a), at the hub V + q0 + sum_k w_k(s) b_k."""
 
@@ -105,23 +66,23 @@ def values_of(space: ActionSpace, output: torch.Tensor) -> Values:
 
 def q_of(space: ActionSpace, output: torch.Tensor, actions: np.ndarray) -> torch.Tensor:
     """(B,) Q(s_i, a_i) of one critic, from its output (B, 1+E+1+H), for actions (B,) int64 ids."""
-    place, share = _places(space, actions)
-    return (output.gather(1, place) * share).sum(1)
+    place, coefficient = q_coefficients(space, actions)
+    return (output.gather(1, place) * coefficient).sum(1)
 
 
 def q_taken(space: ActionSpace, head: nn.Linear, h: torch.Tensor, actions: np.ndarray) -> torch.Tensor:
     """The same from what the head reads, h (B, hidden), with the rows of the head that these actions need."""
-    return Taken.apply(h, head.weight, head.bias, *_places(space, actions))
+    return GatheredQ.apply(h, head.weight, head.bias, *q_coefficients(space, actions))
 
 
-def _places(space: ActionSpace, actions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """Q is linear in a critic's output: places in it, (B, 2+H) int64, and what each counts, (B, 2+H) float32."""
+def q_coefficients(space: ActionSpace, actions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Q is linear in a critic's output: places in it, (B, 2+H) int64, and the coefficient of each, (B, 2+H) float32."""
     place = np.zeros((len(actions), 2 + space.n_bits), np.int64)
     place[:, 1] = 1 + np.minimum(actions, space.n_enum)
     place[:, 2:] = 2 + space.n_enum + np.arange(space.n_bits)
-    share = np.ones(place.shape, np.float32)
-    share[:, 2:] = space.bits_of(actions)
-    return torch.from_numpy(place), torch.from_numpy(share)
+    coefficient = np.ones(place.shape, np.float32)
+    coefficient[:, 2:] = space.bits_of(actions)
+    return torch.from_numpy(place), torch.from_numpy(coefficient)
 
 
 def soft_target(dist_next: CatalogueDistribution, target1: Values, target2: Values, reward, discount, alpha: float):
@@ -156,7 +117,7 @@ def policy_loss(
     return loss, {"entropy": entropy}
 
 
-class Pull(NamedTuple):
+class DistillationBatch(NamedTuple):
     """States in which the model's proposals are imitated, validated or not: x (n, F), legal (n, L), action (n,) ids."""
 
     x: np.ndarray
@@ -165,9 +126,9 @@ class Pull(NamedTuple):
     weight: float
 
 
-def pull_loss(dist: CatalogueDistribution, pull: Pull) -> torch.Tensor:
+def distillation_loss(dist: CatalogueDistribution, distillation: DistillationBatch) -> torch.Tensor:
     """weight x mean -log p(proposal): the KL divergence of the policy from a model that proposes one action a state."""
-    return -pull.weight * dist.log_prob(pull.action).mean()
+    return -distillation.weight * dist.log_prob(distillation.action).mean()
 
 
 def temperature_loss(log_alpha, entropy, has_choice, target_entropy: float) -> tuple[torch.Tensor, dict]:
@@ -205,21 +166,22 @@ class SAC:
 
     def distribution(self, x: torch.Tensor, legal: np.ndarray) -> CatalogueDistribution:
         """x: (B, F), legal: (B, L) -> pi(. | s)."""
-        return CatalogueDistribution(self.space, Bounded.apply(self.policy(x), self.log_prior), legal)
+        return CatalogueDistribution(self.space, BoundedLogits.apply(self.policy(x), self.log_prior, LOGIT_BOUND), legal)
 
     def act(self, x: np.ndarray, legal: np.ndarray, greedy: bool) -> int:
         """x: (F,), legal: (L,) -> action id, sampled from the policy with the learner's own generator unless greedy."""
         return self.deployed.act(x, legal, None if greedy else self.rng)
 
-    def follow(self, actions: np.ndarray) -> None:
+    def update_prior(self, actions: np.ndarray) -> None:
         """The policy's prior leans towards these ids (n,), those of D_LLM, with share prior_llm n / (n + PRIOR_HALF): the
         support of the policy grows with what f_LLM proposed and the simulator approved."""
         share = self.settings.prior_llm * len(actions) / (len(actions) + PRIOR_HALF)
         start = self.space.log_prior(self.settings.prior_do_nothing)
         self.log_prior.copy_(torch.from_numpy(self.space.log_prior_of(start, np.asarray(actions, np.int64), share)))
 
-    def update(self, batch: Batch, pull: Pull | None = None) -> dict[str, float]:
-        """One gradient step on policy, critics and temperature, all at the present parameters. pull: LLM4Teach's, or None.
+    def update(self, batch: Batch, distillation: DistillationBatch | None = None) -> dict[str, float]:
+        """One gradient step on policy, critics and temperature, all at the present parameters. distillation: of
+        LLM4Teach, or None.
 
         Returns loss_critic, loss_policy, loss_alpha, entropy (states with a choice), alpha, q_mean, q_std (of taken
         actions, minimum of both critics). Raises FloatingPointError, before anything has changed, if a loss or gradient
@@ -240,8 +202,9 @@ class SAC:
         taken = (q_taken(self.space, head, h, batch.action) for head, h in critics)
         loss_critic, q_info = critic_loss(*taken, y)
         loss_policy, info = policy_loss(dist, *fixed, alpha, s.bc, batch)
-        if pull is not None:
-            loss_policy = loss_policy + pull_loss(self.distribution(torch.from_numpy(pull.x), pull.legal), pull)
+        if distillation is not None:
+            there = self.distribution(torch.from_numpy(distillation.x), distillation.legal)
+            loss_policy = loss_policy + distillation_loss(there, distillation)
         loss_alpha, entropy_info = temperature_loss(self.log_alpha, info["entropy"], dist.has_choice, s.target_entropy)
         losses = {"loss_critic": loss_critic, "loss_policy": loss_policy, "loss_alpha": loss_alpha}
         out = {k: float(v.detach()) for k, v in (losses | q_info | entropy_info).items()} | {"alpha": alpha}

@@ -1,0 +1,185 @@
+"""`dvc repro` in a folder: its output with overall progress, and an end to all that it started when it is stopped."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ace.pipeline.kernel import PYTHON, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Seconds of a stage at the quick scale on 2 cores, by what its name begins with
+SECONDS = {
+    "scenarios": 10,
+    "language_model@": 90,
+    "baseline": 12,
+    "train": 40,
+    "ablation": 40,
+    "measure@diagnosis": 75,
+    "measure@foresight": 30,
+    "measure@outages": 30,
+    "measure_lora": 25,
+    "measure_official_score": 30,
+    "measure_proposers": 40,
+    "paper@04_environments": 15,
+}
+SECONDS_OTHER = 5  # tables and figures
+STATUS_S = 30.0  # a longer stage shows the time to go again, at most so often
+GRACE_S = 10.0  # for DVC and its stage to end when they are asked to
+STAGE = re.compile(r"^(Running stage|Stage) '([^']+)'(.*)")
+NOISE = (
+    "Updating lock file",
+    "Generating lock file",
+    "Use `dvc push`",
+    "To track the changes",
+    "\tgit add",
+    "To enable auto",
+    "\tdvc config",
+)
+
+
+class WorkspaceError(Exception):
+    """A failure whose text is the one line that the user needs."""
+
+
+def dvc():
+    return [PYTHON, "-m", "dvc"]
+
+
+def surroundings(folder):
+    """The environment of the workspace's processes: its own `ace`, this interpreter."""
+    return environment() | {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"}
+
+
+def expected_s(stage):
+    """Seconds that a stage takes at the quick scale, before any was measured."""
+    return next((seconds for start, seconds in SECONDS.items() if stage.startswith(start)), SECONDS_OTHER)
+
+
+def minutes(seconds):
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+class Clock:
+    """Which stage of how many, and the time to go: expected seconds, scaled by how the stages so far compared.
+
+    foretells: whether the time to go is shown; what is expected is of the quick scale.
+    """
+
+    def __init__(self, stages, now=time.monotonic, foretells=True):
+        self.foretells = foretells
+        self.waiting = dict.fromkeys(stages)
+        self.total = len(stages)
+        self.ran = 0
+        self.now = now
+        self.begin_s = self.stage_s = now()
+        self.present = None
+        self.measured_s = self.planned_s = 0.0
+
+    def start(self, stage, runs):
+        """A stage starts (runs) or is passed over, because nothing changed for it. Returns the line to show."""
+        self.finish()
+        self.waiting.pop(stage, None)
+        self.present = stage if runs else None
+        self.ran += runs
+        self.stage_s = self.now()
+        return self.status() if runs else f"[{self.total - len(self.waiting)}/{self.total}] {stage}: up to date"
+
+    def status(self):
+        """Of the stage that runs: its place, and the times."""
+        to_go = f", about {minutes(self.to_go_s())} to go" if self.foretells else ""
+        place = f"[{self.total - len(self.waiting)}/{self.total}] {self.present}"
+        return f"{place} | {minutes(self.now() - self.begin_s)} elapsed{to_go}"
+
+    def finish(self):
+        if self.present:
+            self.measured_s += self.now() - self.stage_s
+            self.planned_s += expected_s(self.present)
+            self.present = None
+
+    def to_go_s(self):
+        # Two minutes as expected are taken as seen already: one early stage must not throw the estimate about.
+        pace = (self.measured_s + 120) / (self.planned_s + 120)
+        here = 0.0
+        if self.present:
+            plan, spent = pace * expected_s(self.present), self.now() - self.stage_s
+            here = max(plan - spent, 0.1 * plan)  # never nothing: a stage that takes longer than expected is not done
+            pace = (self.measured_s + max(spent - plan, 0) + 120) / (self.planned_s + 120)  # and tells of those to come
+        return here + pace * sum(map(expected_s, self.waiting))
+
+
+def stage_names(folder, targets):
+    command = [*dvc(), "stage", "list", "--name-only"]
+    listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
+    if listed.returncode:
+        raise WorkspaceError(f"dvc stage list: {' '.join(listed.stderr.split())}")
+    return [name for name in listed.stdout.split() if not targets or name in targets]
+
+
+def repro(folder, *arguments, targets=()):
+    """`dvc repro` in a workspace, its output passed on with a line of overall progress. Returns DVC's exit code."""
+    clock = Clock(stage_names(folder, targets), foretells=folder.name == "quick")
+    with running([*dvc(), "repro", *arguments, *targets], folder) as process:
+        said_s = clock.now()
+        for line in process.stdout:
+            stage = STAGE.match(line)
+            if stage:
+                print(clock.start(stage[2], runs=stage[1] == "Running stage"), flush=True)
+                said_s = clock.now()
+            elif line.strip() and not line.startswith((*NOISE, "> ")):
+                print(f"    {line.rstrip()}", flush=True)
+                if clock.present and clock.now() - said_s >= STATUS_S:
+                    print(clock.status(), flush=True)
+                    said_s = clock.now()
+    seconds = clock.now() - clock.begin_s
+    print(f"{minutes(seconds)} in all", flush=True)
+    if process.returncode == 0 and clock.ran == clock.total and not targets and folder != ROOT:
+        note_minutes(folder, seconds, clock.total)
+    return process.returncode
+
+
+@contextmanager
+def running(command, folder, **options):
+    """A process of its own group, with its output as text lines. Whoever ends this process (Ctrl-C, SIGTERM) ends that whole
+    group first: DVC, the stage and its workers would go on and hold the locks that the next call needs."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
+               "env": surroundings(folder), **options}  # fmt: skip
+    before = signal.signal(signal.SIGTERM, _stopped)
+    try:
+        process = subprocess.Popen(command, cwd=folder, start_new_session=True, **options)
+        try:
+            yield process
+            process.wait()
+        except BaseException:
+            end_group(process)
+            raise
+        finally:
+            process.stdout.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stopped(*_):
+    raise KeyboardInterrupt
+
+
+def end_group(process):
+    """Ends all processes of a group: asked first, after GRACE_S killed. A notebook's kernel sees that its parent is gone."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def note_minutes(folder, seconds, stages):
+    """How long all stages took in one call, none of them up to date before: for benchmarks/run.py."""
+    # Not below results/, on which stages depend: the next call would run them again.
+    (folder / "minutes.json").write_text(json.dumps({"minutes": round(seconds / 60, 2), "stages": stages}) + "\n")

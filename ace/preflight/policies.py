@@ -1,0 +1,39 @@
+"""The trained policies that studies play: where a cell is there already, are its policies there too?
+
+A cell that no study played keeps no policies. Once a study names it, DVC finds the cell up to date and would delete the
+study's results before the study could say what it lacks.
+"""
+
+import json
+
+from ace.config import STUDIES
+from ace.preflight.plan import environments, fail, ok
+from ace.run_files import cell_folder, read_cell
+from ace.trained_policies import policy_of
+
+
+def findings(params, cells, workspace):
+    """A FAIL for each cell of the workspace that lacks policies, with the command that makes them; ok where none does."""
+    stages, lacking = {(cell.environment, cell.variant): cell.stage for cell in reversed(cells)}, 0
+    for environment in environments(params):
+        for variant in dict.fromkeys(v for study in STUDIES for v in params.played(study, environment)[1]):
+            stage, seeds = stages[environment, variant], params.seeds_of(variant)
+            try:
+                found = read_cell(cell_folder(workspace / "results", environment, variant))
+            except FileNotFoundError:
+                continue  # it will be run
+            except ValueError as error:
+                lacking += 1
+                yield fail(stage, f"{error}: run `dvc repro -s -f {stage}` first")
+                continue
+            settings = json.loads(params.settings(variant).model_dump_json())
+            if any(seed not in found or found[seed].manifest.get("settings") != settings for seed in seeds):
+                continue  # declared otherwise by now: it will be run
+            missing = [seed for seed in seeds if policy_of(workspace, environment, variant, seed) is None]
+            if missing:
+                lacking += 1
+                studies = ", ".join(study for study in STUDIES if variant in params.played(study, environment)[1])
+                text = f"no policy of seed {', '.join(map(str, missing))}, which is played by {studies}"
+                yield fail(stage, f"{text}: run `dvc repro -s -f {stage}` first, which trains it once more")
+    if not lacking:
+        yield ok("trained policies", "those that studies play are there, or their cells will be run")

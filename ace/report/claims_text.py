@@ -1,0 +1,118 @@
+"""The claims table for people: terminal, Markdown, README. The tables come from `ace.report.claims`.
+
+A table here has the columns of claims.csv and the unit of each claim.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from textwrap import shorten
+from unicodedata import combining
+
+from ace.report.formatting import markdown, number
+from ace.report.measure import VERDICTS
+from ace.report.runs import ReportError
+
+HEAD = ["Claim", "Paper", "Here [95 % CI]", "Verdict"]
+START, END = "<!-- claims:start -->", "<!-- claims:end -->"
+
+
+def ours(row):
+    """measured [low, high] unit; "–" where nothing was measured."""
+    value, low, high = (_short(end) for end in (row.measured, row.ci_low, row.ci_high))
+    return f"{value}{f' [{low}, {high}]' if low else ''} {row.unit}" if value else "–"
+
+
+def _short(value):
+    """Three significant digits, of thousands all; nothing for nan."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else number(float(f"{value:.3g}"))
+
+
+def summary_line(table):
+    """How many claims got which verdict, in one line."""
+    counts = Counter(table["verdict"])
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS) + "."
+
+
+def sentences(table):
+    """Reported against measured, a sentence a claim, as Markdown: for the last part of a notebook."""
+    lines = []
+    for row in table.itertuples():
+        found = f"measured {ours(row)} (n: {row.n})" if row.n else row.evidence
+        reported = f"the paper reports {row.paper_value}"
+        lines.append(f"- **{row.id}** {row.claim}: {reported}; {found}. Scale {row.scale}: **{row.verdict}**.")
+    return "\n".join(lines)
+
+
+def full_markdown(table, by_grid=None):
+    """The table of README with n, then criterion, evidence and source of each claim. by_grid: id -> the evidence as a
+    table, which is shown in place of the sentence in claims.csv."""
+    rows = [[*cells[:-1], row.n, cells[-1]] for cells, row in zip(_short_rows(table), table.itertuples(), strict=True)]
+    text = markdown([*HEAD[:-1], "n", HEAD[-1]], rows)
+    for row in table.itertuples():
+        shown = (by_grid or {}).get(row.id, "")
+        evidence = "the table below; with calls and files in `claims.csv`" if shown else row.evidence
+        text += f"\n## {row.id} {row.claim}\n\n- Criterion: {row.criterion}\n- Evidence: {evidence}\n- Source: {row.source}\n"
+        text += f"\n{shown}" if shown else ""
+    return text
+
+
+def readme_table(table):
+    """The table of README's first screen: one short line a claim."""
+    scale = ", ".join(dict.fromkeys(table["scale"]))
+    return f"Scale `{scale}`: {summary_line(table)}\n\n{markdown(HEAD, _short_rows(table))}"
+
+
+def _short_rows(table):
+    """Cells under HEAD."""
+    return [
+        [f"{row.id} {row.claim}", row.paper_value, ours(row) if row.n else _reason(row), row.verdict]
+        for row in table.itertuples()
+    ]
+
+
+def _reason(row):
+    """Why a claim was not tested, without further evidence."""
+    return row.evidence.removeprefix("not tested: ").split("; ")[0]
+
+
+def update_readme(readme, table):
+    """Write the table between the two markers. Returns whether the file changed; raises ReportError without markers."""
+    text = Path(readme).read_text(encoding="utf-8")
+    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
+        raise ReportError(f"{Path(readme).name} needs {START} and, after it, {END}, once each")
+    before, after = text.split(START)[0], text.split(END)[1]
+    fresh = f"{before}{START}\n{readme_table(table)}{END}{after}"
+    if fresh != text:
+        Path(readme).write_text(fresh, encoding="utf-8", newline="\n")
+    return fresh != text
+
+
+def readme_is_stale(readme, table):
+    """What is wrong with README's table, in a line, or None: it must be what `update_readme` would write."""
+    text = Path(readme).read_text(encoding="utf-8")
+    if f"{START}\n{readme_table(table)}{END}" in text:
+        return None
+    return f"{Path(readme).name} does not show the claims as judged: run `python -m ace.report.claims --readme`"
+
+
+def print_claims(table, file=None):
+    """The claims in a terminal of 120 columns."""
+    file = file or sys.stdout
+    widths = (4, 40, 24, 35, 14)
+    for line in [("id", "claim", "paper", "here [95 % CI]", "verdict"), *_terminal_rows(table)]:
+        cells = [_fitted(cell, width) for cell, width in zip(line, widths, strict=True)]
+        print(" ".join(cells).rstrip(), file=file)
+    scales = ", ".join(dict.fromkeys(table["scale"]))
+    print(f"\n{summary_line(table)} Scale: {scales}.", file=file)
+    if scales == "quick":
+        print("This scale shows that all of it runs; it is too small to judge a claim.", file=file)
+
+
+def _fitted(text, width):
+    text = shorten(text, width, placeholder="…")
+    return text.ljust(width + sum(map(bool, map(combining, text))))  # the bar of r̄ takes no column
+
+
+def _terminal_rows(table):
+    return [(row.id, row.claim, row.paper_value, ours(row), row.verdict) for row in table.itertuples()]

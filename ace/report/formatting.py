@@ -1,0 +1,85 @@
+"""How numbers and tables are written: cells, CSV, Markdown, LaTeX.
+
+Numbers have six significant digits in a CSV, so that the same run files give the same bytes.
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+def number(value):
+    """Six significant digits, no exponent, nothing for nan: the one way a number gets into a CSV."""
+    if value is None or value is pd.NA:
+        return ""
+    if isinstance(value, (str, int, np.integer)):
+        return str(value)
+    if not math.isfinite(value):
+        return ""
+    text = np.format_float_positional(float(value), precision=6, unique=False, fractional=False, trim="-")
+    return "0" if text in ("-0", "0") else text
+
+
+def write_csv(table, path):
+    """UTF-8, \\n at line ends, cells by `number`."""
+    text = table.astype(object).map(number).to_csv(index=False, lineterminator="\n")
+    write_text(path, text)
+
+
+def markdown(head, rows):
+    """A Markdown table; cells are strings."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def latex(head, rows, caption):
+    """A booktabs table; the caption is ours, to be edited where it is used."""
+    body = [" & ".join(_tex(cell) for cell in row) + " \\\\\n" for row in [head, *rows]]
+    columns = "ll" + "r" * (len(head) - 2)
+    return (
+        f"% {caption}; needs booktabs\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
+        f"{body[0]}\\midrule\n{''.join(body[1:])}\\bottomrule\n\\end{{tabular}}\n"
+    )
+
+
+def with_interval(value, low, high, digits, sign=""):
+    """value [low, high], without the brackets where there is no interval; nothing for nan. sign="+" shows it always."""
+    if math.isnan(value):
+        return ""
+    ends = "" if math.isnan(low) else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
+    return f"{value:{sign}.{digits}f}{ends}"
+
+
+def thousands(value):
+    """Thousands in full, a dash for nan."""
+    return f"{round(value):,}" if math.isfinite(value) else "–"
+
+
+def _tex(cell):
+    for plain, command in (("%", "\\%"), ("_", "\\_"), ("±", "$\\pm$"), (" x ", " $\\times$ ")):
+        cell = cell.replace(plain, command)
+    return cell
+
+
+def write_table(folder, name, table, head, rows, title, note):
+    """<folder>/<name>.csv holds `table`; .md and .tex show `rows` (strings) under `head`, the first with `note` below."""
+    folder = Path(folder)
+    write_csv(table, folder / f"{name}.csv")
+    write_text(folder / f"{name}.md", f"# {title}\n\n{markdown(head, rows)}\n{note}\n")
+    write_text(folder / f"{name}.tex", latex(head, rows, title))
+
+
+def write_parts(folder, name, title, parts, note, lead=""):
+    """A table in several parts: <folder>/<name>.{md,tex}. parts: heading -> (head, rows); lead: Markdown above the first."""
+    folder = Path(folder)
+    text = "\n".join(f"## {part}\n\n{markdown(head, rows)}" for part, (head, rows) in parts.items())
+    write_text(folder / f"{name}.md", f"# {title}\n\n{lead}{text}\n{note}\n")
+    write_text(folder / f"{name}.tex", "\n".join(latex(*rows, f"{title}: {part}") for part, rows in parts.items()))
+
+
+def write_text(path, text):
+    """UTF-8, \\n at line ends; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,145 @@
+"""The table of official scores: what the scorer of the L2RPN competitions of 2020 says of every method.
+
+Reads results/studies/official_score/<env>.csv (`ace/studies/official_score/measure.py`) of the environment of the ablations.
+Differences are paired: both methods play the same scenarios.
+"""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from ace import stats
+from ace.report.formatting import with_interval, write_table
+from ace.report.labels import grid_label, label
+from ace.report.notes import note
+from ace.report.runs import ReportError
+
+REFERENCES = ["reconnect", "sac"]
+FIXED = {
+    "grid2op_do_nothing": "Grid2Op's do nothing: the point 0",
+    "grid2op_unprotected": "Grid2Op's reconnection, unprotected: the point 80",
+}
+COLUMNS = ["env", "variant", "score", "std", "ci_low", "ci_high", "survival", "completed"]
+COLUMNS += [f"minus_{b}{end}" for b in REFERENCES for end in ("", "_low", "_high")]
+COLUMNS += ["n_seeds", "n_episodes", "scale"]
+HEAD = [
+    "Grid",
+    "Method",
+    "Score",
+    "[95 %]",
+    "Survival, %",
+    "Completed, %",
+    "minus reconnect [95 %]",
+    "minus SAC [95 %]",
+]
+HEAD += ["Seeds x episodes"]
+
+
+def read_scores(params, results, env):
+    """results/studies/official_score/<env>.csv, of the fixed points and what params.yaml declares: DataFrame, or ReportError
+    where it is not there or old."""
+    path = Path(results) / "studies" / "official_score" / f"{env}.csv"
+    remedy = "run notebooks/studies/official_score_measure.ipynb"
+    if not path.is_file():
+        raise ReportError(f"no results/studies/official_score/{env}.csv: {remedy}")
+    table = pd.read_csv(path)
+    methods = [variant for variants in params.played("official_score", env) for variant in variants]
+    for variant in [*FIXED, *methods]:
+        seeds = sorted(set(table.loc[table["variant"] == variant, "seed"]))
+        if seeds != sorted(params.seeds_of(variant)):
+            raise ReportError(
+                f"results/studies/official_score/{env}.csv has not the declared seeds of {variant}: {remedy}"
+            )
+    return table[table["variant"].isin([*FIXED, *methods])]
+
+
+def write_scores(params, results, folder):
+    """Writes official_score.{csv,md,tex} into folder: a row for each method. Returns the table."""
+    table = pd.DataFrame(_of_environment(params, results, params.grid.ablations.environment), columns=COLUMNS)
+    cells = [_cells(row) for row in table.itertuples()]
+    title, text = f"Official L2RPN score, scale {params.scale}", f"{note('official_score')}\n\n{sentences(table)}"
+    write_table(folder, "official_score", table, HEAD, cells, title, text)
+    return table
+
+
+def sentences(table, ours="ace"):
+    """Where `ours` stands on the official scale, a sentence, as Markdown."""
+    lines = []
+    for row in table[table["variant"] == ours].itertuples():
+        text = f"- **{grid_label(row.env)}**: {label(ours)} scores {_score(row)}"
+        for reference in REFERENCES:
+            lead = _lead(row, reference)
+            text += f"; {lead} from {label(reference)}" if lead else ""
+        lines.append(f"{text}. {_higher(table, row)}")
+    return "\n".join(lines)
+
+
+def _score(row):
+    return with_interval(row.score, row.ci_low, row.ci_high, 1)
+
+
+def _higher(table, ours):
+    """Which methods have a higher mean score on the same grid, and of which the whole interval lies above."""
+    others = table[(table["env"] == ours.env) & (table["score"] > ours.score) & ~table["variant"].isin(FIXED)]
+    above = list(others.sort_values("score", ascending=False, kind="stable").itertuples())
+    if not above:
+        return "No method has a higher mean."
+    clear = [label(row.variant) for row in above if row.ci_low > ours.ci_high]
+    apart = (
+        f"the intervals of {', '.join(clear)} do not overlap its own"
+        if clear
+        else "all of their intervals overlap its own"
+    )
+    return f"Higher means: {', '.join(f'{label(row.variant)} {_score(row)}' for row in above)}; {apart}."
+
+
+def scored(params):
+    """Which of the declared grids were scored, a sentence."""
+    env, others = params.grid.ablations.environment, params.grid.environments
+    more = [name for name in others if name != env]
+    if not more:
+        return f"{grid_label(env)}, the only declared grid, was scored."
+    return f"Only {grid_label(env)} was scored, not {' and '.join(map(grid_label, more))}."
+
+
+def _of_environment(params, results, env):
+    played = read_scores(params, results, env)
+    variants = list(dict.fromkeys(played["variant"]))
+    scores = {variant: _matrix(played, variant, "score") for variant in variants}
+    rows = []
+    for variant in variants:
+        survival = 100 * _matrix(played, variant, "survival")
+        summary = stats.summary(scores[variant])
+        estimate = stats.mean(scores[variant])
+        leads = []
+        for reference in REFERENCES:
+            compared = reference in scores and variant != reference
+            leads += (
+                stats.paired_difference(scores[variant], scores[reference])
+                if compared
+                else (math.nan, math.nan, math.nan)
+            )
+        row = [env, variant, summary.mean, summary.std, estimate.low, estimate.high, survival.mean()]
+        rows.append([*row, 100 * (survival == 100).mean(), *leads, *scores[variant].shape, params.scale])
+    return rows
+
+
+def _cells(row):
+    spread = "" if math.isnan(row.std) else f" ± {row.std:.1f}"
+    leads = [_lead(row, reference) for reference in REFERENCES]
+    return [
+        grid_label(row.env), FIXED.get(row.variant) or label(row.variant), f"{row.score:.1f}{spread}",
+        f"[{row.ci_low:.1f}, {row.ci_high:.1f}]", f"{row.survival:.1f}", f"{row.completed:.1f}", *leads,
+        f"{row.n_seeds} x {row.n_episodes}",
+    ]  # fmt: skip
+
+
+def _lead(row, reference):
+    return with_interval(*(getattr(row, f"minus_{reference}{end}") for end in ("", "_low", "_high")), 1, sign="+")
+
+
+def _matrix(played, variant, column):
+    """(S, E), seeds and episodes ascending."""
+    rows = played[played["variant"] == variant]
+    return rows.pivot_table(index="seed", columns="episode", values=column).to_numpy(float)

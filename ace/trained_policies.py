@@ -1,0 +1,98 @@
+"""The methods of the grid with the policies of their committed runs, played again under other rules by the studies.
+
+Nothing is trained and no language model is asked.
+"""
+
+import copy
+from functools import lru_cache
+from pathlib import Path
+
+import joblib
+from tqdm import tqdm
+
+from ace import baselines, config
+from ace.grid.environment import World
+from ace.grid.scenarios import ScenarioSet
+from ace.grid.whatif import WhatIf
+from ace.llm.session import read_model_manifest
+from ace.rl.policy import Policy, load_policy
+from ace.run_files import POLICY, cell_folder, policy_digest, read_cell, seeds_in
+
+
+def tasks_of(params, environment, idle, learned):
+    """All runs of the baselines `idle` and the learned variants: list of (variant, seed, path of the policy or None).
+
+    Raises FileNotFoundError if a policy is missing.
+    """
+    tasks = [(variant, 0, None) for variant in idle]
+    for variant in learned:
+        for seed in params.seeds_of(variant):
+            policy = policy_of(config.root(), environment, variant, seed)
+            if policy is None:
+                missing = cell_folder("results", environment, variant) / f"seed={seed}" / POLICY
+                raise FileNotFoundError(f"no {missing}: its cell was not run, or git does not keep this policy")
+            tasks.append((variant, seed, policy))
+    return tasks
+
+
+def policy_of(root, environment, variant, seed):
+    """Path below root of a run's policy, or None: of its cell, or where a cell keeps none the one that its training left under
+    checkpoints/, if it is the same by the manifest."""
+    folder = cell_folder("results", environment, variant)
+    kept, left = (place / f"seed={seed}" / POLICY for place in (folder, Path("checkpoints/results") / environment / variant))
+    if (root / kept).is_file():
+        return str(kept)
+    if (root / left).is_file() and seed in seeds_in(root / folder):
+        noted = read_cell(root / folder)[seed].manifest.get("policy_sha256")
+        return str(left) if policy_digest(root / left) == noted else None
+    return None
+
+
+def play_tasks(function, tasks, what):
+    """[function(*task) for each task], over ACE_JOBS processes, with a progress bar named `what`."""
+    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as="generator")
+    work = parallel(joblib.delayed(function)(*task) for task in tasks)
+    with tqdm(work, total=len(tasks), desc=what, unit="run") as bar:
+        return list(bar)
+
+
+@lru_cache(maxsize=1)
+def world_of(environment):
+    """The World of an environment with the reflexes of `base`; made once a process: it takes seconds."""
+    params = config.load()
+    return World(params.environment(environment), params.scenarios, params.base.operator)
+
+
+def unseen_validation(world, scenarios, number):
+    """A ScenarioSet of the validation's days: those that a run validates on, then `number` others, by which no checkpoint was
+    chosen. scenarios: the section of that name in `config`."""
+    more = scenarios.model_copy(update={"validation": scenarios.validation + number})
+    return ScenarioSet(world.source, world.spec, more, "validation")
+
+
+def with_validation(world, scenarios):
+    """The world with these validation scenarios, a ScenarioSet."""
+    other = copy.copy(world)
+    other.sets = {**world.sets, "validation": scenarios}
+    return other
+
+
+def agent_of(settings, environment, world, policy):
+    """Who acts: the policy of that path, or where there is none the baseline of these settings; ConfigError for any other."""
+    if policy:
+        return Policy(load_policy(config.root() / policy, world.catalogue))
+    if settings.method == "greedy":
+        return baselines.Greedy(WhatIf(world), settings.greedy.shortlist)
+    if settings.method == "dc_argmin":
+        actions = read_model_manifest(settings.llm, environment, config.root())["actions"]
+        return baselines.DcArgmin(WhatIf(world), world.catalogue, actions)
+    if settings.method in ("do_nothing", "reconnect"):
+        return baselines.DoNothing()
+    raise config.ConfigError(f"method {settings.method!r} can't be played again without a policy")
+
+
+def write_rows(table, output, study, name):
+    """<output>/studies/<study>/<name>.csv"""
+    path = config.root() / output / "studies" / study / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")

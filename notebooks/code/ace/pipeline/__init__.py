@@ -1,2 +1,0 @@
-import sys
-sys.modules.setdefault('rfc3987_syntax', None)

@@ -1,0 +1,367 @@
+"""The studies' tables and figures, on the made-up results of test_report: numbers by hand, refusals, stable bytes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_report import ENVS, EPISODE_EASE, LEVELS, row, small_grid, write_run
+
+from ace.report import runs
+from ace.report.runs import ReportError
+from ace.studies.foresight import show as foresight
+from ace.studies.official_score import show as official
+from ace.studies.outages import show as outages
+
+PARAMS = small_grid()
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    for env in ENVS:
+        for variant in runs.declared(PARAMS):
+            for seed in PARAMS.seeds_of(variant):
+                write_run(folder, env, variant, seed, trained=variant not in PARAMS.grid.baselines)
+    return folder
+
+
+def shown(results):
+    """Where the shows of these tests write."""
+    return results / "show"
+
+
+# --- unseen outages ---
+
+
+def write_outages_of(results, env, cost_of_outage=0.2, variants=("reconnect", "sac", "ace")):
+    rows = []
+    for variant in variants:
+        for seed in PARAMS.seeds_of(variant):
+            for episode in range(6):
+                survival = LEVELS[variant] + 0.01 * seed + EPISODE_EASE[episode] - cost_of_outage
+                rows.append({"env": env, "variant": variant, "seed": seed, "outage": episode % 2, "line": "ab"[episode % 2],
+                             "episode": episode, "survival": survival})  # fmt: skip
+    path = results / "studies" / "outages" / f"{env}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+@pytest.fixture
+def played(results):
+    for env in ENVS:
+        write_outages_of(results, env)
+    return results
+
+
+def test_outages_by_hand(played):
+    table = outages.write_outages(PARAMS, played, shown(played))
+    assert list(table["outage"].unique()) == ["all", "a", "b"]
+    found = row(table, env="case14", variant="ace", outage="all")
+    ease = EPISODE_EASE[:6].mean()
+    assert found["survival"] == pytest.approx(100 * (0.71 + ease - 0.2))
+    assert found["intact"] == pytest.approx(100 * (0.71 + ease))
+    # seed by seed and episode by episode the same change: nothing is left to resample
+    assert (found["change"], found["change_low"], found["change_high"]) == pytest.approx((-20, -20, -20))
+    assert found["minus_sac"] == pytest.approx(30)
+    assert found["minus_sac_low"] < 30 < found["minus_sac_high"] < 32
+    assert (found["n_seeds"], found["n_episodes"]) == (3, 6)
+    of_line = row(table, env="case14", variant="ace", outage="b")
+    assert of_line["n_episodes"] == 3
+    assert of_line["survival"] == pytest.approx(100 * (0.71 + EPISODE_EASE[[1, 3, 5]].mean() - 0.2))
+    assert np.isnan(row(table, env="case14", variant="sac", outage="all")["minus_sac"])
+    assert "+30.0 [" in (shown(played) / "outages.md").read_text()
+
+
+def test_outages_without_sac_have_no_lead(played):
+    for env in ENVS:
+        write_outages_of(played, env, variants=("ace",))
+    table = outages.write_outages(PARAMS, played, shown(played))
+    assert table["minus_sac"].isna().all()
+    assert table["intact_minus_sac"].isna().all() and table["minus_ace"].isna().all()
+    assert "over SAC" not in outages.sentences(PARAMS, table)
+
+
+def test_the_page_shows_each_outage_in_turn_and_the_csv_each_line(played):
+    table = outages.write_outages(PARAMS, played, shown(played))
+    text = (shown(played) / "outages.md").read_text()
+    assert "| case14 | ACE | each in turn |" in text and "| all |" not in text and "| case14 | ACE | a |" not in text
+    assert set(table["outage"]) == {"all", "a", "b"}  # which the open questions read
+
+
+def test_the_lead_with_all_lines_and_without_one(played):
+    write_outages_of(played, "case14", variants=("reconnect",))
+    path = played / "studies/outages/case14.csv"
+    rows = [pd.read_csv(path)]
+    for variant, cost_of_outage in (("sac", 0.0), ("ace", 0.3)):
+        write_outages_of(played, "case14", cost_of_outage, (variant,))
+        rows.append(pd.read_csv(path))
+    pd.concat(rows).to_csv(path, index=False)
+    table = outages.write_outages(PARAMS, played, shown(played))
+    found = row(table, env="case14", variant="ace", outage="all")
+    assert (found["intact_minus_sac"], found["minus_sac"]) == pytest.approx((30, 0))
+    assert row(table, env="case14", variant="sac", outage="all")["minus_ace"] == pytest.approx(0)
+    first, second = outages.sentences(PARAMS, table).splitlines()[:2]
+    texts = {line.split("**")[1]: line for line in (first, second)}
+    assert "the lead without a line is not significant" in texts["case14"]
+    assert all("it keeps its lead" in text for env, text in texts.items() if env != "case14")
+
+
+def outage_row(**other):
+    row = {"env": "case14", "outage": "all", "variant": "ace", "survival": 60.0}
+    for column in ("change", "minus_sac", "intact_minus_sac", "minus_ace"):
+        row |= {column: 5.0, f"{column}_low": 1.0, f"{column}_high": 9.0}
+    return row | other
+
+
+@pytest.mark.parametrize(
+    "intact_low, out_low, found",
+    [
+        (1.0, 1.0, "it keeps its lead."),
+        (1.0, 0.0, "the lead without a line is not significant."),
+        (-1.0, 1.0, "only the lead without a line is significant."),
+        (-1.0, np.nan, "neither is significant on these episodes."),
+    ],
+)
+def test_the_intervals_decide_on_the_lead(intact_low, out_low, found):
+    table = pd.DataFrame([outage_row(intact_minus_sac_low=intact_low, minus_sac_low=out_low)])
+    assert outages.sentences(PARAMS, table).endswith(found)
+
+
+def test_controls_that_do_as_well_are_named_and_those_behind_are_not():
+    table = pd.DataFrame(
+        [
+            outage_row(),
+            outage_row(variant="frequency_refine", survival=61.0),
+            outage_row(variant="expert_sac", survival=62.0, minus_ace_low=-1.0),
+            outage_row(variant="random_refine", survival=63.0, minus_ace_low=-9.0, minus_ace_high=-1.0),
+        ]
+    )
+    text = outages.sentences(PARAMS, table)
+    assert (
+        "SAC + lookup table survives 61.0 %, a difference to ACE of +5.0 [+1.0, +9.0] points: it is ahead."
+        in text
+    )
+    assert (
+        "SAC + expert survives 62.0 %, a difference to ACE of +5.0 [-1.0, +9.0] points: no significant difference."
+        in text
+    )
+    assert "random" not in text
+
+
+def test_outages_of_other_seeds_or_missing_are_refused(played):
+    path = played / "studies/outages/case14.csv"
+    table = pd.read_csv(path)
+    table[table["seed"] != 1].to_csv(path, index=False)
+    with pytest.raises(ReportError, match=r"case14.csv has not the declared seeds of sac: run .*outages_measure"):
+        outages.write_outages(PARAMS, played, shown(played))
+    path.unlink()
+    with pytest.raises(ReportError, match=r"no results/studies/outages/case14.csv: run .*outages_measure"):
+        outages.write_outages(PARAMS, played, shown(played))
+
+
+def test_what_is_not_declared_is_not_shown(played):
+    path = played / "studies/outages/case14.csv"
+    table = pd.read_csv(path)
+    stranger = table[table["variant"] == "ace"].assign(variant="ace_query_low")
+    pd.concat([table, stranger]).to_csv(path, index=False)
+    assert "ace_query_low" not in set(outages.write_outages(PARAMS, played, shown(played))["variant"])
+
+
+# --- the official score ---
+
+
+@pytest.fixture
+def scored(results):
+    """Made-up scores: 100 times what survival is in test_report, less 30; the fixed points at 0 and 80."""
+    for env in ENVS[:1]:
+        rows = []
+        for variant in [*official.FIXED, *runs.declared(PARAMS)]:
+            for seed in [0] if variant in official.FIXED else PARAMS.seeds_of(variant):
+                for episode, ease in enumerate(EPISODE_EASE):
+                    survival = LEVELS.get(variant, 1.0) + (0.01 * seed + ease if variant in LEVELS else 0)
+                    score = 100 * survival - 30 if variant in LEVELS else {"grid2op_do_nothing": 0}.get(variant, 80)
+                    rows.append({"env": env, "variant": variant, "seed": seed, "episode": episode,
+                                 "survival": survival, "score": score})  # fmt: skip
+        path = results / "studies" / "official_score" / f"{env}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(rows).to_csv(path, index=False)
+    return results
+
+
+def test_official_scores_by_hand(scored):
+    table = official.write_scores(PARAMS, scored, shown(scored))
+    found = row(table, env="wcci2020", variant="ace")
+    assert found["score"] == pytest.approx(41) and found["std"] == pytest.approx(1)  # seeds at 40, 41, 42
+    assert found["survival"] == pytest.approx(71)
+    assert found["ci_low"] < 41 < found["ci_high"]
+    assert (found["minus_sac"], found["minus_reconnect"]) == pytest.approx((30, 36))
+    assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
+    assert np.isnan(row(table, env="wcci2020", variant="sac")["minus_sac"])
+    fixed = row(table, env="wcci2020", variant="grid2op_unprotected")
+    assert (fixed["score"], fixed["ci_low"], fixed["ci_high"], fixed["completed"]) == (80, 80, 80, 100)
+    text = (shown(scored) / "official_score.md").read_text()
+    assert "| WCCI 2020 | ACE | 41.0 ± 1.0 |" in text and "the point 80 | 80.0 |" in text
+    assert "Greedy look-ahead 60.0 [56.6, 63.4]" in official.sentences(table)
+    assert "do not overlap" in official.sentences(table) and "do not" not in official.sentences(
+        table.assign(ci_high=99.0)
+    )
+    assert "Greedy" not in official.sentences(table, "greedy").partition("Higher")[2]
+    assert "case14" in official.scored(PARAMS)
+    first = [(shown(scored) / f"official_score.{end}").read_bytes() for end in ("csv", "md", "tex")]
+    official.write_scores(PARAMS, scored, shown(scored))
+    assert [(shown(scored) / f"official_score.{end}").read_bytes() for end in ("csv", "md", "tex")] == first
+
+
+@pytest.mark.parametrize("missing", ["sac", "greedy", "grid2op_unprotected"])
+def test_official_scores_that_are_old_or_missing_are_refused(scored, missing):
+    path = scored / "studies/official_score/wcci2020.csv"
+    table = pd.read_csv(path)
+    table[(table["variant"] != missing) | (table["seed"] == 1)].to_csv(path, index=False)
+    remedy = r"run notebooks/studies/official_score_measure.ipynb"
+    with pytest.raises(ReportError, match=rf"wcci2020.csv has not the declared seeds of {missing}: {remedy}"):
+        official.write_scores(PARAMS, scored, shown(scored))
+    path.unlink()
+    with pytest.raises(ReportError, match=rf"no results/studies/official_score/wcci2020.csv: {remedy}"):
+        official.write_scores(PARAMS, scored, shown(scored))
+
+
+# --- foresight ---
+
+
+def write_foresight_of(results, env, gain=0.1, variants=("sac", "ace"), most_played=5):
+    made = []
+    for variant in variants:
+        for seed in PARAMS.seeds_of(variant):
+            for most, level in ((1, 0.0), (5, 0.04)):
+                made += [
+                    [env, variant, seed, "validation", most, 7 + i, LEVELS[variant] + level, 4, 5 * most]
+                    for i in range(3)
+                ]
+            for episode, ease in enumerate(EPISODE_EASE):
+                survival = LEVELS[variant] + 0.01 * seed + ease + gain
+                made.append([env, variant, seed, "test", most_played, episode, survival, 4, 20])
+    made += [[env, "set", 0, "test", 60, episode, 0.5 + ease, 4, 240] for episode, ease in enumerate(EPISODE_EASE)]
+    path = results / "studies" / "foresight" / f"{env}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ["env", "variant", "seed", "split", "n_candidates", "scenario", "survival", "decisions", "dc_calls"]
+    pd.DataFrame(made, columns=columns).to_csv(path, index=False)
+
+
+@pytest.fixture
+def foreseen(results):
+    for env in ENVS:
+        write_foresight_of(results, env)
+    return results
+
+
+def test_foresight_by_hand(foreseen):
+    table = foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+    found = row(table, env="case14", variant="ace")
+    alone = 100 * (0.71 + EPISODE_EASE.mean())
+    assert found["alone"] == pytest.approx(alone) and found["survival"] == pytest.approx(alone + 10)
+    # seed by seed and episode by episode the same change: nothing is left to resample
+    assert (found["gain"], found["gain_low"], found["gain_high"]) == pytest.approx((10, 10, 10))
+    assert found["minus_sac"] == pytest.approx(30) and found["minus_set"] == pytest.approx(100 * (0.71 + 0.1 - 0.5))
+    # both gain the same everywhere
+    assert (found["lead_change"], found["lead_change_low"], found["lead_change_high"]) == pytest.approx(
+        (0, 0, 0), abs=1e-9
+    )
+    assert found["minus_sac_low"] < 30 < found["minus_sac_high"]
+    assert (found["n_candidates"], found["dc_calls_a_decision"]) == (5, 5)
+    assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
+    of_sac, of_set = row(table, env="case14", variant="sac"), row(table, env="case14", variant="set")
+    assert np.isnan(of_sac["minus_sac"]) and of_sac["ace_minus"] == pytest.approx(30) and np.isnan(found["ace_minus"])
+    assert of_set["survival"] == pytest.approx(100 * (0.5 + EPISODE_EASE.mean())) and np.isnan(of_set["alone"])
+    assert (of_set["n_candidates"], of_set["n_seeds"], of_set["dc_calls_a_decision"]) == (60, 1, 60)
+    drawn = pd.read_csv(shown(foreseen) / "foresight_figure.csv")
+    ours = drawn[(drawn["env"] == "case14") & (drawn["variant"] == "ace")]
+    assert ours["n_candidates"].tolist() == [1, 5] and ours["chosen"].tolist() == [0, 1]
+    assert ours["survival"].tolist() == pytest.approx([70, 74])
+    assert "+30.0 [" in (shown(foreseen) / "foresight.md").read_text()
+
+
+def test_the_way_is_from_doing_nothing_to_greedy(foreseen):
+    table = foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+    played = runs.read(PARAMS, foreseen)
+    floor, top = (played.scores("case14", variant, "survival").mean() for variant in ("do_nothing", "greedy"))
+    found = row(table, env="case14", variant="ace")
+    assert found["way"] == pytest.approx(100 * (found["survival"] - floor) / (top - floor))
+    assert found["way_alone"] == pytest.approx(100 * (found["alone"] - floor) / (top - floor))
+    higher = played.scores("case14", "reconnect", "survival").mean()
+    assert found["way_reconnect"] == pytest.approx(100 * (found["survival"] - higher) / (top - higher))
+    without = small_grid()
+    without.grid.baselines = ["reconnect"]
+    table = foresight.write_foresight(without, foreseen, shown(foreseen))
+    assert table[["way", "way_alone", "way_reconnect"]].isna().all(axis=None), "greedy was not played"
+
+
+@pytest.mark.parametrize(
+    ("column", "low", "high", "found"),
+    [("gain", 1.0, 9.0, "a gain of +5.0 [+1.0, +9.0] points: it helps."),
+     ("gain", -9.0, -1.0, "points: it harms."), ("gain", -1.0, 1.0, "[-1.0, +1.0] points: not significant."),
+     ("minus_sac", 2.0, 3.0, "points above it: it leads;"), ("minus_sac", -3.0, -2.0, "points above it: it is behind;"),
+     ("lead_change", -3.0, -2.0, "its lead changes by -2.5 [-3.0, -2.0]: it shrinks."),
+     ("lead_change", 2.0, 3.0, ": it grows."), ("lead_change", -2.0, 3.0, "[-2.0, +3.0]: not significant."),
+     ("minus_set", 0.5, 3.0, ": the policy adds to the set."), ("minus_set", -3.0, -2.0, ": the set alone is better.")],
+)  # fmt: skip
+def test_what_is_said_of_foresight_follows_from_its_intervals(foreseen, column, low, high, found):
+    table = foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+    table.loc[table["variant"] == "ace", [column, f"{column}_low", f"{column}_high"]] = [(low + high) / 2, low, high]
+    assert found in foresight.sentences(PARAMS, table)
+
+
+def test_who_is_level_with_ace_and_who_is_above(foreseen):
+    for env in ENVS:
+        write_foresight_of(foreseen, env, variants=("sac", "ace", "ace_no_critic", "ace_no_actor"))
+    table = foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+    table.loc[table["variant"] == "ace_no_critic", ["ace_minus_low", "ace_minus_high"]] = [-1.0, 1.0]
+    assert "No significant difference to ACE without g_LLM." in foresight.sentences(PARAMS, table)
+    table.loc[table["variant"] == "ace_no_critic", ["ace_minus_low", "ace_minus_high"]] = [-2.0, -1.0]
+    text = foresight.sentences(PARAMS, table)
+    assert "Above it: ACE without g_LLM." in text and "No significant difference to" not in text
+
+
+def test_a_policy_that_acts_alone_is_said_to_and_without_sac_there_is_no_lead(foreseen):
+    for env in ENVS:
+        write_foresight_of(foreseen, env, gain=0.0, variants=("ace",), most_played=1)
+    text = foresight.sentences(PARAMS, foresight.write_foresight(PARAMS, foreseen, shown(foreseen)))
+    assert "points: it acts alone." in text and "SAC" not in text
+
+
+def test_an_ablation_with_foresight_is_shown_on_its_environment(results):
+    params, env = small_grid(), ENVS[0]
+    params.grid.ablations.variants = ["ace_K01"]
+    params.foresight.variants.append("ace_K01")
+    for seed in params.seeds_of("ace_K01"):
+        write_run(results, env, "ace_K01", seed, True, LEVELS["ace"])
+    for each in ENVS:
+        write_foresight_of(results, each)
+    path = results / "studies/foresight" / f"{env}.csv"
+    table = pd.read_csv(path)
+    more = table[(table["variant"] == "ace") & table["seed"].isin(params.grid.ablations.seeds)].assign(variant="ace_K01")
+    pd.concat([table, more]).to_csv(path, index=False)
+    shows = foresight.write_foresight(params, results, shown(results))
+    found = row(shows, env=env, variant="ace_K01")
+    assert found["n_seeds"] == 2 and found["gain"] == pytest.approx(10)
+    assert list(shows.loc[shows["variant"] == "ace_K01", "env"]) == [env]
+
+
+def test_foresight_of_other_scenarios_is_refused(foreseen):
+    path = foreseen / "studies/foresight/case14.csv"
+    table = pd.read_csv(path)
+    table.loc[table["split"] == "test", "scenario"] += 1
+    table.to_csv(path, index=False)
+    with pytest.raises(
+        ReportError, match=r"case14.csv has other test scenarios than the runs: run .*foresight_measure"
+    ):
+        foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+
+
+def test_foresight_of_other_seeds_or_missing_is_refused(foreseen):
+    path = foreseen / "studies/foresight/case14.csv"
+    table = pd.read_csv(path)
+    table[(table["variant"] != "sac") | (table["seed"] != 1)].to_csv(path, index=False)
+    with pytest.raises(ReportError, match=r"case14.csv has not the declared seeds of sac: run .*foresight_measure"):
+        foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+    path.unlink()
+    with pytest.raises(ReportError, match=r"no results/studies/foresight/case14.csv: run .*foresight_measure"):
+        foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
