@@ -72,6 +72,15 @@ def results(tmp_path, template):
     return shutil.copytree(template, tmp_path / "results")
 
 
+def write_grid(folder, params):
+    """Runs of everything that the small grid declares. Returns the folder."""
+    for env in ENVS:
+        for variant in runs.declared(params):
+            for seed in params.seeds_of(variant):
+                write_run(folder, env, variant, seed, trained=variant not in params.grid.baselines)
+    return folder
+
+
 def write_run(results, env, variant, seed, trained, level=None, refinements=None, scale="laptop"):
     survival = (level or LEVELS[variant]) + 0.01 * seed + EPISODE_EASE
     episodes = pd.DataFrame(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 from made_up_runs import change_manifest, change_provenance, manifest_of
-from test_report import ENVS, row, small_grid, write_run
+from test_report import row, small_grid, write_grid, write_run
 
 from ace import config
 from ace.report import cost, environments, runs
@@ -18,12 +18,7 @@ PARAMS = small_grid()
 
 @pytest.fixture
 def results(tmp_path):
-    folder = tmp_path / "results"
-    for env in ENVS:
-        for variant in runs.declared(PARAMS):
-            for seed in PARAMS.seeds_of(variant):
-                write_run(folder, env, variant, seed, trained=variant not in PARAMS.grid.baselines)
-    return folder
+    return write_grid(tmp_path / "results", PARAMS)
 
 
 # --- cost ---

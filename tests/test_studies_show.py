@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from test_report import ENVS, EPISODE_EASE, LEVELS, row, small_grid, write_run
+from test_report import ENVS, EPISODE_EASE, LEVELS, row, small_grid, write_grid, write_run
 
 from ace.report import runs
 from ace.report.runs import ReportError
@@ -16,12 +16,7 @@ PARAMS = small_grid()
 
 @pytest.fixture
 def results(tmp_path):
-    folder = tmp_path / "results"
-    for env in ENVS:
-        for variant in runs.declared(PARAMS):
-            for seed in PARAMS.seeds_of(variant):
-                write_run(folder, env, variant, seed, trained=variant not in PARAMS.grid.baselines)
-    return folder
+    return write_grid(tmp_path / "results", PARAMS)
 
 
 def shown(results):
