@@ -38,7 +38,7 @@ SIMULATED = 0.02  # relative: one episode of a run that ends earlier or later
 LANGUAGE_MODEL = 0.25  # relative: rates of a language model that was trained on another processor
 ROUNDED_EPISODES, ROUNDED_SURVIVAL = 3, 5.0  # of a seed's test, whose weights were rounded: episodes, points
 CONFIDENCE = 0.99  # of the range in which a seed that is trained on another processor is expected
-LEAST = 0.02
+LEAST = {"decisions in training": 0.02}  # seeds hardly differ in them: only by where the last episode ends
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 NETWORKS = ("sac", "llm_only")  # methods that compute with a neural network
 VALUES = {".csv", ".json", ".md", ".tex"}
@@ -70,16 +70,16 @@ def mean(rows, column):
     return float(np.mean([float(row[column]) for row in rows]))
 
 
-def expected_range(numbers):
-    """In which one more number like these is expected, with CONFIDENCE: (low, high), by Student's t; at least LEAST of the mean.
+def expected_range(numbers, least=0.0):
+    """In which one more number like these is expected, with CONFIDENCE: (low, high), by Student's t.
 
-    Counts that hardly differ between seeds, such as decisions, differ by where the last episode ends.
+    least: half of its width at least, as a share of the mean.
     """
     from scipy.stats import t  # slow to load, and needed on another processor only
 
     n = len(numbers)
     half = t.ppf(0.5 + CONFIDENCE / 2, n - 1) * np.std(numbers, ddof=1) * np.sqrt(1 + 1 / n)
-    half = max(half, LEAST * abs(np.mean(numbers)))
+    half = max(half, least * abs(np.mean(numbers)))
     return float(np.mean(numbers) - half), float(np.mean(numbers) + half)
 
 
@@ -114,7 +114,7 @@ def _compare_numbers(run, recomputed, cell, elsewhere):
         other = again.get(what, float("nan"))
         tolerance, within = "exact", number == other
         if elsewhere and len(cell) > 1:
-            low, high = expected_range([seed[what] for seed in cell])
+            low, high = expected_range([seed[what] for seed in cell], LEAST.get(what, 0.0))
             low = low if what.startswith("reward") else max(low, 0.0)
             tolerance, within = f"{shown(low)} to {shown(high)}", within or low <= other <= high
         elif elsewhere:
