@@ -77,7 +77,7 @@ def scratch_folder(root, output, environment, variant):
 
 
 def run_seed(environment, variant, seed, root, output):
-    """One run: train (if the method learns), evaluate on the test scenarios, leave its files to be packed."""
+    """One run: train (if the method learns), play the test and, in the main comparison, what is packaged; leave its files."""
     torch.set_num_threads(1)
     params = config.load(root / "params.yaml")
     settings = params.settings(variant)
@@ -88,6 +88,8 @@ def run_seed(environment, variant, seed, root, output):
     if settings.method == "sac":
         run.train()
     run.test()
+    if variant in params.grid.main:
+        run.play_packaged()
     run_files.write_finished(scratch / run_files.FINISHED, run, variant, started)
 
 
@@ -101,8 +103,9 @@ class Run:
         self.world = World(params.environment(environment), params.scenarios, settings.operator)
         self.training = training_world(self.world)
         self.whatif = WhatIf(self.world)
-        self.rows, self.finetunes, self.episodes = [], [], []
-        self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0}
+        self.rows, self.finetunes, self.episodes, self.packaged = [], [], [], []
+        self.played_steps = {"test": 0, "packaged": 0}
+        self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0, "packaged": 0.0}
         self.validation_steps, self.learner, self.model_manifest, self.session = 0, None, None, None
         if settings.uses_llm:
             self.session = LlmSession(settings, self.world, self.whatif, root, environment, seed, scratch)
@@ -176,16 +179,27 @@ class Run:
         self.agent = Policy(load_policy(path, self.world.catalogue))
 
     def test(self):
-        started, steps = time.perf_counter(), self.world.env_steps
         self.calls_before_test = self._calls()
-        for result in evaluate.play(self.world, self.agent, "test", range(len(self.world.sets["test"]))):
-            self.episodes.append(result)
-            if self.learner is None:
-                _report(self.scratch, len(self.episodes), len(self.world.sets["test"]))
-        self.test_steps = self.world.env_steps - steps
-        self.wall["evaluate"] = time.perf_counter() - started
+        self.wall["evaluate"] = self._play("test", self.episodes)
+        if self.session:  # here, since these are the seconds of training and test
+            self.wall["llm"] = self.session.recorder.seconds
+
+    def play_packaged(self):
+        """After the test, the same agent on the days that Grid2Op packages, where the environment has them beside its weeks."""
+        if "packaged" in self.world.sets:
+            self.wall["packaged"] = self._play("packaged", self.packaged)
+
+    def _play(self, split, results):
+        """Play all scenarios of a split with the agent as it is; fills results. Returns the wall seconds."""
+        started, steps, n = time.perf_counter(), self.world.env_steps, len(self.world.sets[split])
+        for result in evaluate.play(self.world, self.agent, split, range(n)):
+            results.append(result)
+            if self.learner is None and split == "test":
+                _report(self.scratch, len(results), n)
+        self.played_steps[split] = self.world.env_steps - steps
         if self.learner is not None and self._calls() != self.calls_before_test:
             raise RuntimeError("the deployed policy asked a simulator or a language model: it must act alone")
+        return time.perf_counter() - started
 
     def _calls(self):
         """Counters of whoever could be asked: (AC power flows, DC, language model calls)."""
@@ -211,24 +225,28 @@ class Run:
                 "env_steps": self.learner.count["env_steps"],
             }
         corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
-        test = {
-            name: sum(getattr(e, name) for e in self.episodes) for name in ("simulator_calls", "dc_calls", "llm_calls")
-        }
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
-        return {
+        phases = {
             "train": train,
             "validation": validation,
             "corpus": {name: int(corpus.get(name, 0)) for name in train},
-            "test": {**test, "env_steps": self.test_steps},
+            "test": self._played("test", self.episodes),
         }
+        return phases | ({"packaged": self._played("packaged", self.packaged)} if self.packaged else {})
+
+    def _played(self, split, episodes):
+        """What episodes of a split used."""
+        calls = ("simulator_calls", "dc_calls", "llm_calls")
+        return {name: sum(getattr(e, name) for e in episodes) for name in calls} | {"env_steps": self.played_steps[split]}
 
     def _fingerprint(self):
-        """A checkpoint is continued only by the same settings and the same code, as it was when this process read it."""
+        """A checkpoint is continued only by the same settings, scenarios and code, as it was when this process read it."""
         # How a server is asked changes no answer: a run that its budget has stopped goes on with another.
         manner = dict.fromkeys(("timeout_s", "retries", "concurrency", "token_budget"), 1)
         llm = self.settings.llm.model_copy(update=manner)
         sha = hashlib.sha256(config.digest(self.settings.model_copy(update={"llm": llm})).encode())
         sha.update(json.dumps(self.params.model_dump(include={"environments", "scenarios"}), sort_keys=True).encode())
+        sha.update("".join(self.world.sets[split].hash() for split in ("train", "validation")).encode())
         sha.update(json.dumps(run_files.versions()).encode())
         sha.update(SOURCE_SHA256)
         if self.session:
@@ -257,7 +275,7 @@ class Run:
         if state is None:
             return
         if state["fingerprint"] != self.fingerprint:
-            print(f"checkpoint of {self.environment} seed {self.seed} is of other settings or code: starting anew")
+            print(f"checkpoint of {self.environment} seed {self.seed} is of other settings, scenarios or code: starting anew")
             return
         self.learner.load_state_dict(state["learner"])
         if self.session:

@@ -1,7 +1,7 @@
 """The files of the runs: what reviewers read, and every table and figure is made from.
 
     results/runs/<environment>/<variant>/     a cell, all of its seeds
-        episodes.csv, training.csv            rows of every seed; the first column says which
+        episodes.csv, training.csv            rows of every seed; the first column says which, `split` what an episode is of
         manifest.json                         what the seeds share, and under "seeds" what each has of its own
         seed=<n>/                             transcript.jsonl.gz of a language model, policy.safetensors if a study plays it
     results/provenance/<environment>/<variant>.json      {"<n>": commit, processor, wall times}
@@ -30,7 +30,8 @@ from safetensors.numpy import load_file
 CHECKPOINT_RULE = "highest mean survival on the validation scenarios, then highest mean reward, then the earliest"
 HOME = Path(__file__).parents[1]
 VERSIONS = ("grid2op", "lightsim2grid", "numpy", "torch", "transformers", "peft")
-SHARED = ("env", "variant", "scale", "settings", "environment", "test_hash", "versions", "checkpoint_rule", "tested_weights")
+IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a manifest: runs that differ here don't compare
+SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
 POLICY, TRANSCRIPT = "policy.safetensors", "transcript.jsonl.gz"
 FINISHED = "finished"
@@ -49,6 +50,10 @@ class SeedFiles:
     episodes: list
     training: list | None
     folder: Path
+
+    def of_split(self, split):
+        """The rows of its episodes of a split, "test" or "packaged"."""
+        return [row for row in self.episodes if row["split"] == split]
 
     def policy_digest(self):
         """`policy_digest` of the policy; where the file is not kept, that of the manifest; None for methods without one."""
@@ -225,7 +230,7 @@ def write_finished(folder, run, variant, started):
             (run.scratch / name).unlink(missing_ok=True)  # of other settings of this name
     if run.session:
         run.session.recorder.write(run.scratch / TRANSCRIPT)
-    episodes = pd.DataFrame([{"episode": i, **e.row()} for i, e in enumerate(run.episodes)])
+    episodes = pd.DataFrame([{"episode": i, **e.row()} for split in (run.episodes, run.packaged) for i, e in enumerate(split)])
     training = pd.DataFrame(run.rows) if run.learner else None
     done = SeedFiles(manifest(run, variant), _rows(episodes), None if training is None else _rows(training), run.scratch)
     write_cell(folder, {run.seed: done})
@@ -240,8 +245,9 @@ def manifest(run, variant):
         "seed": run.seed,
         "scale": run.params.scale,
         "settings": run.settings.model_dump(),
-        "environment": run.world.spec.model_dump(),
+        "environment": run.world.spec.without_making(),
         "test_hash": test_hash(run),
+        **({"packaged_hash": test_hash(run, "packaged")} if run.packaged else {}),
         "versions": versions(),
         "budget": run.budget(),
     }
@@ -272,10 +278,10 @@ def versions():
     return {name: importlib.metadata.version(name).split("+")[0] for name in VERSIONS}
 
 
-def test_hash(run):
-    """Identifies the test: its scenarios, the environment they are played in, and when an agent is asked."""
-    sha = hashlib.sha256(run.world.sets["test"].hash().encode())
-    sha.update(json.dumps([run.world.spec.model_dump(), run.world.operator.danger], sort_keys=True).encode())
+def test_hash(run, split="test"):
+    """Identifies what was played: its scenarios, the environment they are played in, and when an agent is asked."""
+    sha = hashlib.sha256(run.world.sets[split].hash().encode())
+    sha.update(json.dumps([run.world.spec.without_making(), run.world.operator.danger], sort_keys=True).encode())
     return sha.hexdigest()[:16]
 
 
@@ -283,8 +289,6 @@ def provenance(run, started, result):
     """What differs in every run: commit, processor, wall times. started: seconds since 1970; result: digest of the results."""
     decisions = sum(e.decisions for e in run.episodes)
     latency = 1e3 * sum(e.seconds for e in run.episodes) / max(decisions, 1)
-    if run.session:
-        run.wall["llm"] = run.session.recorder.seconds
     return {
         "result_sha256": result,
         "commit": _commit(),
@@ -307,14 +311,12 @@ def _packed(manifests):
     return {**shared, "seeds": own}
 
 
-def _before(folder):
-    """Where a cell lies for the moment in which it is replaced."""
+def _before(folder):  # where a cell lies for the moment in which it is replaced
     return folder.with_name(f".{folder.name}.before")
 
 
 def _rows(table):
-    text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(io.StringIO(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))))
 
 
 def _write_rows(path, seeds):
@@ -342,7 +344,6 @@ def _commit():
 
 
 def processor():
-    """Name of this machine's processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if "model name" in line]

@@ -11,8 +11,7 @@ import joblib
 from tqdm import tqdm
 
 from ace import baselines, config
-from ace.grid.environment import World
-from ace.grid.scenarios import ScenarioSet
+from ace.grid.environment import World, scenario_sets
 from ace.grid.whatif import WhatIf
 from ace.llm.session import read_model_manifest
 from ace.rl.policy import Policy, load_policy
@@ -63,15 +62,38 @@ def world_of(environment):
     return World(params.environment(environment), params.scenarios, params.base.operator)
 
 
-def unseen_validation(world, scenarios, number):
-    """A ScenarioSet of the validation's days: those that a run validates on, then `number` others, by which no checkpoint was
-    chosen. scenarios: the section of that name in `config`."""
+def unseen_validation(world, scenarios, number, key):
+    """Validation scenarios: those that a run validates on, then `number` others, by which no checkpoint was chosen.
+
+    scenarios: the section of that name in `config`; key: of params.yaml, where the number is from. The others are of further
+    weeks, of which a grid has so many: ConfigError where it has fewer. On packaged days they are drawn anew.
+    """
+    weeks = getattr(world.sets["validation"], "weeks", None)
+    if weeks is not None and scenarios.validation + number > len(weeks):
+        spare = max(len(weeks) - scenarios.validation, 0)
+        raise config.ConfigError(
+            f"params.yaml: {key} = {number}: {world.spec.weeks.path} holds {len(weeks)} validation weeks, of which the first "
+            f"{scenarios.validation} choose checkpoints: at most {spare}"
+        )
     more = scenarios.model_copy(update={"validation": scenarios.validation + number})
-    return ScenarioSet(world.source, world.spec, more, "validation")
+    return scenario_sets(world.spec, more)["validation"]
+
+
+class Beyond:
+    """The scenarios of a set from number `first` on, as a set; each keeps its own number, and with it its opponent's draws."""
+
+    def __init__(self, scenarios, first):
+        self.scenarios, self.first = scenarios, first
+
+    def __len__(self):
+        return len(self.scenarios) - self.first
+
+    def __getitem__(self, index):
+        return self.scenarios[self.first + index]
 
 
 def with_validation(world, scenarios):
-    """The world with these validation scenarios, a ScenarioSet."""
+    """The world with these validation scenarios, of `unseen_validation`."""
     other = copy.copy(world)
     other.sets = {**world.sets, "validation": scenarios}
     return other

@@ -70,12 +70,14 @@ def _seconds(work, times):
 def _loop(world):
     """Steps a second with reflexes, gate, features and legality, against the bare do-nothing loop of the same engine;
     then the same with the making of each episode's scenario, which the bare loop does without."""
-    kept = {"train": [world.sets["train"][index] for index in range(EPISODES)]}
+    train = world.sets["train"]
+    indices = range(0, len(train), len(train) // EPISODES)[:EPISODES]  # of weeks all over the year
+    kept = {"train": {index: train[index] for index in indices}}
     for name, played, bare in (
         ("env_loop", FastWorld(world), _bare_fast), ("env_loop_grid2op", world, _bare_grid2op)
     ):  # fmt: skip
         made, own, whole, limit = played.sets, [], [], []
-        for index in range(EPISODES):  # alternating, so that a busy machine slows all alike
+        for index in indices:  # alternating, so that a busy machine slows all alike
             for sets, seconds in ((kept, own), (made, whole)):
                 played.sets = sets
                 seconds.append(_played(played, index))

@@ -1,21 +1,34 @@
-"""Weeks of injections: dispatch, files, seeds and errors without the generator; short stretches with it."""
+"""Weeks of injections: dispatch, files, seeds and errors; all that are committed; short ones made with the generator."""
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
+import grid2op
 import numpy as np
 import pytest
+from lightsim2grid import LightSimBackend
 
-from ace.chronics import cases, forecast, losses, region, seeds, weeks
+from ace.chronics import cases, forecast, losses, make, region, seeds, weeks
 from ace.chronics.dispatch import Units, economic_dispatch
 from ace.chronics.errors import ChronicsError
 from ace.chronics.region import Region
+from ace.config import ConfigError, load
 from ace.grid.powerflow import PowerFlow
+from ace.grid.scenarios import forecasts
+from ace.grid.weeks import REACTIVE, Week, Weeks
+
+ROOT = Path(__file__).resolve().parents[1]
+PARAMS = load(ROOT / "params.yaml")
+NAMES = [name for name, environment in PARAMS.environments.items() if environment.weeks]
+"""The grids of params.yaml that have weeks."""
 
 WCCI2020, NEURIPS2020, WCCI2022 = cases.GRIDS
 
@@ -101,32 +114,42 @@ def a_week(seed=3, date="2012-03-05", split="train", border=(1,)):
     rng = np.random.default_rng(seed)
     load_p = rng.uniform(-200, 800, (30, 4)).round(1)
     load_p[5:7] = [[3000.0], [-3000.0]]  # a change over the range of an int16 wraps, and has to wrap back
-    load_q = losses.REACTIVE * load_p
+    load_q = REACTIVE * load_p
     border = np.array(border, dtype=int)
     load_p[:, border], load_q[:, border] = rng.integers(-9999, 9999, (2, 30, len(border))) / 20
     gen_p = rng.uniform(0, 400, (30, 3)).round(1)
-    return weeks.Week(WCCI2020, split, date, seed, load_p, load_q, gen_p, np.array([147.8, 147.8, 369.6]), border)
+    return Week(WCCI2020, split, date, seed, load_p, load_q, gen_p, np.array([147.8, 147.8, 369.6]), np.full(3, 400.0), border)
 
 
 @pytest.mark.parametrize("border", [(1,), (), (0, 3)])
 def test_written_weeks_are_read_as_they_were(tmp_path, border):
-    made = [a_week(3, border=border), a_week(4, "2012-07-02", "validation", border)]
-    weeks.write_weeks(tmp_path / "grid.npz", made)
-    read = weeks.WeekFile(tmp_path / "grid.npz")
-    assert (len(read), read.split, read.seed) == (2, ["train", "validation"], [3, 4])
-    for one, other in zip(made, (read[0], read[1]), strict=True):
+    made = [a_week(3, border=border), a_week(4, "2012-07-02", border=border), a_week(5, border=border)]
+    weeks.write_weeks(tmp_path / "train_0.npz", made[:2], files=2)
+    weeks.write_weeks(tmp_path / "train_1.npz", made[2:], files=2)
+    weeks.write_weeks(tmp_path / "validation_0.npz", [a_week(6, split="validation", border=border)])
+    read = Weeks(tmp_path, "train")
+    assert (len(read), read.env, read.steps) == (3, WCCI2020, 30)
+    assert [(about["date"], about["seed"]) for about in read.about] == [("2012-03-05", 3), ("2012-07-02", 4), ("2012-03-05", 5)]
+    for one, other in zip(made, read, strict=True):
         assert (one.env, one.split, one.date, one.seed) == (other.env, other.split, other.date, other.seed)
-        for name in ("load_p", "load_q", "gen_p", "gen_v", "border"):
+        for name in ("load_p", "load_q", "gen_p", "gen_v", "gen_max", "border"):
             np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=0, atol=1e-9, err_msg=name)
         assert one.digest() == other.digest()
+    assert read[2].digest() == made[2].digest(), "files are opened in any order"
+    assert read.hash() == Weeks(tmp_path, "train").hash() != Weeks(tmp_path, "validation").hash()
+
+
+def test_eleven_files_are_read_in_their_order(tmp_path):
+    for number in range(11):
+        weeks.write_weeks(tmp_path / f"train_{number}.npz", [a_week(number)], files=11)
+    assert [week.seed for week in Weeks(tmp_path, "train")] == list(range(11))
 
 
 def test_a_file_tells_where_its_weeks_are_from(tmp_path):
-    weeks.write_weeks(tmp_path / "grid.npz", [a_week()])
-    beside = json.loads((tmp_path / "grid.json").read_text())
-    assert (
-        "Mozilla Public License" in beside["notice"] and beside["versions"]["ChroniX2Grid"] == cases.GENERATOR_VERSION
-    )
+    weeks.write_weeks(tmp_path / "train_0.npz", [a_week()])
+    beside = json.loads((tmp_path / "train_0.json").read_text())
+    assert (beside["env"], beside["steps"], beside["files"]) == (WCCI2020, 30, 1)
+    assert "Mozilla Public License" in beside["notice"] and beside["versions"]["ChroniX2Grid"] == cases.GENERATOR_VERSION
     assert beside["weeks"] == [{"split": "train", "date": "2012-03-05", "seed": 3, "digest": a_week().digest()}]
 
 
@@ -140,17 +163,49 @@ def test_the_same_weeks_are_the_same_bytes(tmp_path):
 def test_a_value_too_large_for_the_file_is_refused(tmp_path):
     week = a_week()
     week.gen_p[2, 1] = 3276.8
-    with pytest.raises(ChronicsError, match="gen_p does not fit"):
-        weeks.write_weeks(tmp_path / "grid.npz", [week])
+    with pytest.raises(ConfigError, match="gen_p does not fit"):
+        weeks.write_weeks(tmp_path / "train_0.npz", [week])
+
+
+def arrays_changed(change):
+    """Of a file, by a function that changes the dict of them."""
+
+    def changed(path):
+        arrays = dict(np.load(path))
+        change(arrays)
+        np.savez_compressed(path, **arrays)
+
+    return changed
 
 
 def without(name):
-    def change(path):
-        arrays = dict(np.load(path))
-        del arrays[name]
-        np.savez_compressed(path, **arrays)
+    return arrays_changed(lambda arrays: arrays.pop(name))
 
-    return change
+
+def told(**changes):
+    """Of a .json: entries of the file, or `of_week`: of its first week."""
+
+    def changed(path):
+        beside = json.loads(path.read_text())
+        beside["weeks"][0].update(changes.get("of_week", {}))
+        path.write_text(json.dumps(beside | {name: value for name, value in changes.items() if name != "of_week"}))
+
+    return changed
+
+
+def copied(source):
+    """Both files of another place, under this one's name."""
+
+    def changed(path):
+        for kind in (".json", ".npz"):
+            shutil.copy(path.with_name(source + kind), path.with_suffix(kind))
+
+    return changed
+
+
+def remove_both(path):
+    path.unlink()
+    path.with_suffix(".npz").unlink()
 
 
 def text(content):
@@ -167,44 +222,196 @@ def damaged(path):
     path.write_bytes(bytes(content))
 
 
+def one_more_week(path):
+    beside = json.loads(path.read_text())
+    beside["weeks"] *= 2
+    path.write_text(json.dumps(beside))
+
+
+def plus_one(name, *place):
+    def change(arrays):
+        arrays[name][place] += 1
+
+    return arrays_changed(change)
+
+
+NOT_WRITTEN = "not the week that was written"
+
+
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("npz", lambda path: path.unlink(), "there are no weeks of this grid"),
-        ("npz", text("no archive"), "holds no weeks"),
-        ("npz", cut_short, "holds no weeks"),
-        ("npz", damaged, "holds no weeks"),
-        ("npz", lambda path: np.save(path.open("wb"), np.zeros(3)), "holds no weeks"),
-        *(("npz", without(name), "holds no weeks") for name in ("load_p", "border_q", "seed", "env", "gen_v", "border")),
-        ("json", lambda path: path.unlink(), "has no digests"),
-        ("json", text("{"), "has no digests"),
-        ("json", text("[]"), "has no digests"),
-        ("json", text('{"weeks": [{}]}'), "has no digests"),
-        ("json", text('{"weeks": []}'), "of different numbers of weeks"),
+        ("train_0.npz", lambda path: path.unlink(), "no such file"),
+        ("train_0.npz", text("no archive"), "holds no weeks"),
+        ("train_0.npz", cut_short, "holds no weeks"),
+        ("train_0.npz", damaged, "holds no weeks"),
+        ("train_0.npz", lambda path: np.save(path.open("wb"), np.zeros(3)), "holds no weeks"),
+        *(("train_0.npz", without(name), "holds no weeks") for name in ("load_p", "border_q", "gen_v", "gen_max", "border")),
+        ("train_0.npz", plus_one("gen_p", 0, 2, 7), f"seed 3: {NOT_WRITTEN}"),
+        ("train_0.npz", plus_one("gen_v", 1), f"seed 3: {NOT_WRITTEN}"),
+        ("train_0.npz", plus_one("gen_max", 2), f"seed 3: {NOT_WRITTEN}"),
+        ("train_0.npz", plus_one("border", 0), f"seed 3: {NOT_WRITTEN}"),
+        ("train_0.npz", arrays_changed(lambda a: a.update(border=np.array([4]))), r"border = \[4\]"),
+        ("train_0.npz", arrays_changed(lambda a: a.update(border=np.array([1, 2]))), r"border_p is of shape \(1, 1, 30\)"),
+        ("train_0.npz", arrays_changed(lambda a: a.update(load_p=a["load_p"][:, :, :20])), r"load_p is of shape \(1, 4, 20\)"),
+        ("train_0.npz", arrays_changed(lambda a: a.update(gen_v=a["gen_v"][:2])), NOT_WRITTEN),
+        ("train_0.json", text("{"), "does not describe weeks"),
+        ("train_0.json", text("[]"), "does not describe weeks"),
+        ("train_0.json", text('{"env": "x", "steps": 30, "files": 2, "weeks": [{}]}'), "does not describe weeks"),
+        ("train_0.json", told(steps="many"), "does not describe weeks"),
+        ("train_0.json", told(of_week={"digest": a_week(9).digest()}), f"seed 3: {NOT_WRITTEN}"),
+        ("train_0.json", told(of_week={"date": "2012-03-06"}), NOT_WRITTEN),
+        ("train_0.json", told(of_week={"seed": 5}), NOT_WRITTEN),
+        ("train_0.json", lambda path: path.unlink(), "no such file"),
+        ("train_1.json", one_more_week, r"load_p is of shape \(1, 4, 30\), by the .json beside it \(2, 4, 30\)"),
+        ("train_1.json", remove_both, r"30, 2, 'train'\], and in the folder .*30, 1, 'train'\]"),
+        ("train_2.json", copied("train_1"), r"30, 2, 'train'\], and in the folder .*30, 3, 'train'\]"),
+        ("train_1.json", told(env=WCCI2022), f"{WCCI2022}.* and in the folder .*{WCCI2020}"),
+        ("train_1.json", told(steps=10000), "10000, .* and in the folder .*30, "),
+        ("train_1.json", copied("validation_0"), "'validation'.* and in the folder .*'train'"),
     ],
 )
-def test_missing_or_broken_files_are_one_line(tmp_path, name, change, says):
-    weeks.write_weeks(tmp_path / "grid.npz", [a_week()])
-    change(tmp_path / f"grid.{name}")
-    with pytest.raises(ChronicsError, match=says) as caught:
-        weeks.WeekFile(tmp_path / "grid.npz")
-    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+def test_missing_or_broken_files_are_one_line_that_names_them(tmp_path, name, change, says):
+    weeks.write_weeks(tmp_path / "train_0.npz", [a_week()], files=2)
+    weeks.write_weeks(tmp_path / "train_1.npz", [a_week(4)], files=2)
+    weeks.write_weeks(tmp_path / "validation_0.npz", [a_week(5, split="validation")], files=2)
+    change(tmp_path / name)
+    with pytest.raises(ConfigError, match=says) as caught:
+        list(Weeks(tmp_path, "train"))
+    line = str(caught.value)
+    assert "\n" not in line and line.startswith(str(tmp_path / "train_"))
 
 
-def test_a_week_that_is_not_the_one_noted_is_refused(tmp_path):
-    weeks.write_weeks(tmp_path / "grid.npz", [a_week(3), a_week(4)])
-    arrays = dict(np.load(tmp_path / "grid.npz"))
-    arrays["gen_p"][1, 2, 7] += 1
-    np.savez_compressed(tmp_path / "grid.npz", **arrays)
-    read = weeks.WeekFile(tmp_path / "grid.npz")
-    assert read[0].digest() == a_week(3).digest()
-    with pytest.raises(ChronicsError, match="seed 4: not the week that was written"):
-        read[1]
+def test_steps_of_all_files_are_those_of_the_arrays(tmp_path):
+    weeks.write_weeks(tmp_path / "train_0.npz", [a_week()])
+    told(steps=10000)(tmp_path / "train_0.json")
+    with pytest.raises(ConfigError, match=r"train_0.npz: holds no weeks: load_p is of shape \(1, 4, 30\), .* \(1, 4, 10000\)"):
+        list(Weeks(tmp_path, "train"))
+
+
+@pytest.mark.parametrize("folder", ["grid", "none"])
+def test_a_folder_without_the_split_is_one_line_that_names_it(tmp_path, folder):
+    weeks.write_weeks(tmp_path / "grid" / "development_test_0.npz", [a_week(split="development_test")])
+    with pytest.raises(ConfigError, match="no weeks of the split 'train'") as caught:
+        Weeks(tmp_path / folder, "train")
+    assert str(caught.value).startswith(str(tmp_path / folder)) and "\n" not in str(caught.value)
+
+
+def test_before_the_campaign_a_test_on_the_test_weeks_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"test weeks are not made yet: set scenarios\.test_split to 'development_test'"):
+        Weeks(tmp_path, "test")
+
+
+def test_a_message_names_committed_weeks_from_the_workspace_on(monkeypatch):
+    monkeypatch.chdir(ROOT / "notebooks")
+    with pytest.raises(ConfigError, match=r"^results/chronics/nowhere: "):
+        Weeks(ROOT / "results/chronics/nowhere", "train")
 
 
 def test_weeks_of_different_grids_are_not_written_together(tmp_path):
     with pytest.raises(ChronicsError, match="of one grid"):
-        weeks.write_weeks(tmp_path / "grid.npz", [a_week(), replace(a_week(), env=WCCI2022)])
+        weeks.write_weeks(tmp_path / "train_0.npz", [a_week(), replace(a_week(), env=WCCI2022)])
+    with pytest.raises(ChronicsError, match="of one split"):
+        weeks.write_weeks(tmp_path / "train_0.npz", [a_week(), a_week(split="validation")])
+
+
+# Making the weeks of an environment
+
+
+class FakeMaker:
+    """Makes weeks of random numbers."""
+
+    def __init__(self, env):
+        self.env, self.made = env, 0
+
+    def week(self, split, date, seed, days):
+        self.made += 1
+        return replace(a_week(seed, date, split), env=self.env)
+
+
+@pytest.fixture
+def few_weeks(monkeypatch):
+    monkeypatch.setattr(make, "WeekMaker", FakeMaker)
+    monkeypatch.setattr(make, "A_FILE", 2)
+    return PARAMS.model_copy(update={"chronics": PARAMS.chronics.model_copy(update={"train": 5, "validation": 2})})
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_environment_gets_the_weeks_that_are_planned(tmp_path, few_weeks):
+    folder = make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid")
+    files = [(split, k) for split, n in (("train", 3), ("validation", 1), ("development_test", 6)) for k in range(n)]
+    assert set(contents(folder)) == {f"{split}_{k}.{kind}" for split, k in files for kind in ("npz", "json")}
+    for split, plans in make.planned(few_weeks, "wcci2020").items():
+        assert [(w.split, w.date, w.seed) for w in Weeks(folder, split)] == [(p.split, p.date, p.seed) for p in plans]
+    (folder / "train_9.npz").write_text("of an earlier making")
+    for name in ("test_0.npz", "test_0.json", "train_0.csv", "my_train_0.npz", "train_0.npz.md"):
+        (folder / name).write_text("of another making")
+    before = contents(folder)
+    assert make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid") == folder
+    before.pop("train_9.npz")
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("moved", range(1, 20, 3))
+def test_a_making_killed_while_it_replaces_files_is_noticed(tmp_path, few_weeks, monkeypatch, moved):
+    folder, places = make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid"), []
+    fewer = few_weeks.model_copy(update={"chronics": few_weeks.chronics.model_copy(update={"train": 3})})
+
+    def killed(source, target, replace=make.os.replace):
+        places.append(target)
+        if len(places) == moved:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(make.os, "replace", killed)
+    if moved > 18:  # so many files there are
+        make.make_weeks(fewer, "wcci2020", folder)
+        assert [len(Weeks(folder, split)) for split in make.MADE] == [3, 2, 12]
+        return
+    with pytest.raises(KeyboardInterrupt):
+        make.make_weeks(fewer, "wcci2020", folder)
+    with pytest.raises(ConfigError, match="git checkout"):
+        [Weeks(folder, split) for split in make.MADE]
+
+
+@pytest.mark.parametrize("failure", [ChronicsError("seed 7: infeasible"), KeyboardInterrupt()])
+def test_a_making_that_fails_leaves_the_weeks_as_they_were(tmp_path, few_weeks, monkeypatch, failure):
+    folder = make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid")
+    before = contents(folder)
+
+    def fails(*_):
+        assert [path.name for path in tmp_path.glob("*.making/*_0.npz")] == ["train_0.npz"], "some are written already"
+        raise failure
+
+    class Fails(FakeMaker):
+        def week(self, *asked):
+            return super().week(*asked) if self.made < 3 else fails()
+
+    monkeypatch.setattr(make, "WeekMaker", Fails)
+    with pytest.raises(type(failure)):
+        make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid")
+    assert contents(folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["grid"]
+
+
+def test_what_a_killed_making_left_is_cleared_and_no_file_of_git(tmp_path, few_weeks):
+    (tmp_path / "grid.making").mkdir()
+    (tmp_path / "grid.making" / "train_7.npz").touch()
+    assert "train_7.npz" not in contents(make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid"))
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("not a git repository")
+    for environment in (PARAMS.environment(name) for name in NAMES):
+        left = f"{environment.weeks.path}.making/train_0.npz"
+        assert subprocess.run(["git", "check-ignore", "-q", left], cwd=ROOT).returncode == 0
+        assert subprocess.run(["git", "check-ignore", "-q", f"{environment.weeks.path}/train_0.npz"], cwd=ROOT).returncode == 1
+
+
+def test_a_grid_without_weeks_is_named():
+    with pytest.raises(ConfigError, match=r"environments.case14 has no `weeks`"):
+        make.planned(PARAMS, "case14")
 
 
 # Limits and ramps
@@ -260,7 +467,7 @@ def test_no_date_and_seed_is_in_two_splits():
         for split, n in (("train", 40), ("validation", 8), ("development_test", 12))
         for plan in seeds.plan_weeks(env, split, n, 2012)
     ]
-    plans += seeds.plan_test_weeks(WCCI2020, "0123456789" * 4, 50, 2012)
+    plans += seeds.plan_test_weeks(WCCI2020, "0123456789" * 4, plans, 50, 2012)
     assert len({plan.seed for plan in plans}) == len(plans) == 3 * 60 + 50
     seeds.check_disjoint(plans)
     with pytest.raises(ChronicsError, match=f"seed {plans[0].seed}: in train and in test"):
@@ -269,27 +476,45 @@ def test_no_date_and_seed_is_in_two_splits():
 
 def test_weeks_are_spread_over_the_months_that_are_asked_for():
     dates = [plan.date for plan in seeds.plan_weeks(WCCI2020, "train", 48, 2012)]
-    assert dates == sorted(dates) and dates[-1] <= "2012-12-24"
+    assert max(dates) <= "2012-12-24"
     assert all(3 <= sum(date[5:7] == f"{month:02}" for date in dates) <= 5 for month in range(1, 13))
     winter = {plan.date[5:7] for plan in seeds.plan_weeks(WCCI2020, "train", 30, 2012, months=(1, 2, 11))}
     assert winter == {"01", "02", "11"}
 
 
+@pytest.mark.parametrize("n", [12, 40])
+def test_the_first_weeks_are_spread_over_the_year_too(n):
+    order = seeds.spread(n)
+    assert sorted(order) == list(range(n)) and order != sorted(order)
+    for k in range(4, n + 1):  # no part of the year longer than twice the even one is without a week
+        edges = np.array([-0.5, *sorted(order[:k]), n - 0.5])
+        assert np.diff(edges).max() <= 2 * n / k
+
+
 def test_test_weeks_follow_from_the_commit_alone():
     one, other = "0" * 40, "0" * 39 + "1"
-    assert seeds.plan_test_weeks(WCCI2020, one, 12, 2012) == seeds.plan_test_weeks(WCCI2020, one, 12, 2012)
-    both = [{(p.date, p.seed) for p in seeds.plan_test_weeks(WCCI2020, c, 12, 2012)} for c in (one, other)]
+    plans = seeds.plan_test_weeks(WCCI2020, one, [], 12, 2012)
+    assert plans == seeds.plan_test_weeks(WCCI2020, one, [], 12, 2012)
+    both = [{(p.date, p.seed) for p in seeds.plan_test_weeks(WCCI2020, c, [], 12, 2012)} for c in (one, other)]
     assert not both[0] & both[1]
     assert (
-        seeds.plan_test_weeks(WCCI2022, one, 12, 2012)[0].seed != seeds.plan_test_weeks(WCCI2020, one, 12, 2012)[0].seed
+        seeds.plan_test_weeks(WCCI2022, one, [], 12, 2012)[0].seed != plans[0].seed
     )
     for commit in ("0" * 7, "HEAD", "g" * 40):
         with pytest.raises(ChronicsError, match="full hash"):
-            seeds.plan_test_weeks(WCCI2020, commit, 12, 2012)
+            seeds.plan_test_weeks(WCCI2020, commit, [], 12, 2012)
         with pytest.raises(ChronicsError, match="full hash"):
             seeds.plan_weeks(WCCI2020, "test", 12, 2012, salt=commit)
     with pytest.raises(ChronicsError, match="full hash"):
         seeds.plan_weeks(WCCI2020, "test", 12, 2012)
+
+
+def test_a_test_week_that_another_split_has_is_refused():
+    commit = "0123456789" * 4
+    others = [plan for of_split in make.planned(PARAMS, "wcci2020").values() for plan in of_split]
+    plans = seeds.plan_test_weeks(WCCI2020, commit, others, 12, 2012)
+    with pytest.raises(ChronicsError, match="in train and in test"):
+        seeds.plan_test_weeks(WCCI2020, commit, [*others, replace(plans[3], split="train")], 12, 2012)
 
 
 def test_more_weeks_than_days_are_one_line():
@@ -311,8 +536,8 @@ def region_grids(more=(), moved=None):
     own = np.setdiff1d(np.arange(37), list(region.BORDER))
     at = np.empty(37, dtype=int)
     at[own] = np.arange(len(own))
-    for load, pair in region.BORDER.items():
-        at[load] = next(places[sub] for sub in pair if sub in places)
+    for border, pair in region.BORDER.items():
+        at[border] = next(places[sub] for sub in pair if sub in places)
     case = SimpleNamespace(
         name="case", n_sub=118, line_or_to_subid=np.array([a for a, _ in pairs]),
         line_ex_to_subid=np.array([b for _, b in pairs]), gen_to_subid=np.array([0, 40]),
@@ -333,10 +558,10 @@ def test_a_region_is_matched_line_by_line_and_load_by_load():
     assert list(Region(*region_grids()).border) == list(region.BORDER)
     with pytest.raises(ChronicsError, match="is not the region"):
         Region(*region_grids(more=[(40, 5)]))  # a line that is cut and no load
-    for load in region.BORDER:
-        if region_grids()[1].load_to_subid[load] < 35:
+    for border in region.BORDER:
+        if region_grids()[1].load_to_subid[border] < 35:
             with pytest.raises(ChronicsError, match="is not the region"):
-                Region(*region_grids(moved=load))
+                Region(*region_grids(moved=border))
 
 
 # Errors without the generator
@@ -346,14 +571,23 @@ def test_without_the_generator_one_line_names_the_command(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ChronicsError) as caught:
         weeks.WeekMaker(WCCI2020)
-    assert cases.INSTALL in str(caught.value) and "\n" not in str(caught.value)
+    assert cases.INSTALL in str(caught.value) and "make weeks" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_the_generator_the_weeks_stay_as_they_are(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / "train_0.npz").write_text("here")
+    with pytest.raises(ChronicsError, match="make weeks"):
+        make.make_weeks(PARAMS, "wcci2020", tmp_path / "grid")
+    assert contents(tmp_path / "grid") == {"train_0.npz": b"here"}
 
 
 def test_importing_needs_no_generator():
     code = """
 import sys
 sys.modules["chronix2grid"] = None
-from ace.chronics import cases, dispatch, forecast, injections, losses, region, seeds, weeks
+from ace.chronics import cases, dispatch, forecast, injections, losses, make, region, seeds, weeks
 print("imported")
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -408,7 +642,8 @@ def test_a_diverging_power_flow_names_its_step(case14):
 def as_week(case14):
     _, flow, (load_p, load_q, gen_p), gen_v = case14
     solved = losses.ac_pass(flow, load_p, load_q, gen_p, gen_v).gen_p
-    return weeks.Week("l2rpn_case14_sandbox", "train", "2019-01-01", 0, load_p, load_q, solved, gen_v)
+    gen_max = np.full(gen_p.shape[1], 1e9)
+    return Week("l2rpn_case14_sandbox", "train", "2019-01-01", 0, load_p, load_q, solved, gen_v, gen_max)
 
 
 def test_a_week_out_of_balance_is_found(case14):
@@ -422,14 +657,14 @@ def test_a_week_out_of_balance_is_found(case14):
 def test_forecasts_have_the_spread_that_is_asked_for():
     rng = np.random.default_rng(0)
     load, gen = rng.uniform(10, 90, (4000, 5)), rng.uniform(10, 90, (4000, 3))
-    next_p, next_q, next_gen = forecast.forecasts(load, 0.7 * load, gen, np.full(3, 1e9), 0.02, rng)
+    next_p, next_q, next_gen = forecasts(load, 0.7 * load, gen, np.full(3, 1e9), 0.02, rng)
     for ahead, truth in ((next_p, load), (next_q, 0.7 * load), (next_gen, gen)):
         error = np.log(ahead[:-1] / truth[1:])
         assert error.std() == pytest.approx(0.02, rel=0.05) and abs(error.mean()) < 0.001
     assert abs(np.corrcoef((next_p[:-1] / load[1:])[:, 0], (next_q[:-1] / (0.7 * load[1:]))[:, 0])[0, 1]) < 0.1
-    exact = forecast.forecasts(load, load, gen, np.full(3, 1e9), 0.0, rng)
+    exact = forecasts(load, load, gen, np.full(3, 1e9), 0.0, rng)
     np.testing.assert_array_equal(exact[2][:-1], gen[1:])
-    assert (forecast.forecasts(load, load, gen, np.full(3, 50.0), 0.02, rng)[2] <= 50).all()
+    assert (forecasts(load, load, gen, np.full(3, 50.0), 0.02, rng)[2] <= 50).all()
 
 
 def test_a_forecast_error_is_measured_and_matched(case14):
@@ -439,6 +674,72 @@ def test_a_forecast_error_is_measured_and_matched(case14):
     target = 0.004
     sd = forecast.matching_sd(flow, [week], env.gen_pmax, target)
     assert forecast.week_error(flow, week, env.gen_pmax, sd) == pytest.approx(target, rel=0.05)
+
+
+# The committed weeks
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def committed(request):
+    """(name of the grid, its part of params.yaml, {split: [Week]}): every committed week, its digest checked as it is read."""
+    environment = PARAMS.environment(request.param)
+    return request.param, environment, {split: list(Weeks(ROOT / environment.weeks.path, split)) for split in make.MADE}
+
+
+def test_what_is_planned_is_what_is_committed(committed):
+    name, environment, splits = committed
+    planned = make.planned(PARAMS, name)
+    assert {split: [(w.split, w.date, w.seed) for w in of_split] for split, of_split in splits.items()} == {
+        split: [(p.split, p.date, p.seed) for p in of_split] for split, of_split in planned.items()
+    }
+    everything = [week for of_split in splits.values() for week in of_split]
+    seeds.check_disjoint(everything)
+    assert len({week.seed for week in everything}) == len({week.digest() for week in everything}) == len(everything) == 68
+    assert {int(week.date[5:7]) for week in everything} == set(environment.weeks.months)
+    assert {week.date[:4] for week in everything} == {str(environment.weeks.year)}
+    assert {(week.env, len(week.load_p)) for week in everything} == {(environment.grid2op, 288 * PARAMS.chronics.days + 2)}
+    read = sorted(path.name for path in (ROOT / environment.weeks.path).iterdir())
+    assert read == sorted(f"{split}_{k}.{kind}" for split in splits for k in range(-(-len(splits[split]) // make.A_FILE))
+                          for kind in ("json", "npz"))  # fmt: skip
+
+
+def test_no_committed_week_breaks_a_limit_a_ramp_or_the_balance(committed):
+    _, environment, splits = committed
+    env = cases.grid2op_env(environment.grid2op)
+    flow, gaps = PowerFlow(env), []
+    for of_split in splits.values():
+        for week in of_split:
+            weeks.check_limits(week, env)
+            gaps.append(weeks.check_balance(week, flow, every=5))
+            np.testing.assert_array_equal(week.gen_max, np.asarray(env.gen_pmax, dtype=float))
+    assert len(gaps) == 68 and max(gaps) < 0.5
+
+
+def test_a_committed_week_out_of_its_limits_would_be_found():
+    environment = PARAMS.environment("wcci2020")
+    env, week = cases.grid2op_env(environment.grid2op), Weeks(ROOT / environment.weeks.path, "validation")[3]
+    gen = int(np.flatnonzero(env.gen_redispatchable)[0])
+    week.gen_p[1000, gen] += env.gen_max_ramp_up[gen] + env.gen_max_ramp_down[gen] + 0.1
+    with pytest.raises(ChronicsError, match=f"{env.name_gen[gen]} at step (999|1000)"):
+        weeks.check_limits(week, env)
+
+
+def test_the_committed_weeks_are_small():
+    sizes = [path.stat().st_size for path in (ROOT / "results" / "chronics").glob("*/*") if ".making" not in str(path)]
+    assert len(sizes) >= 8 * len(NAMES)
+    assert sum(sizes) <= 30e6 and max(sizes) <= 5e6
+
+
+def test_a_step_ahead_is_forecast_as_well_as_in_the_packaged_chronics(committed):
+    _, environment, splits = committed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env = grid2op.make(environment.grid2op, test=True, backend=LightSimBackend())
+    flow = PowerFlow(env)
+    packaged = forecast.packaged_error(env, flow, every=6)
+    sd, some = environment.weeks.forecast_sd, splits["train"][:8]
+    ours = np.mean([forecast.week_error(flow, week, week.gen_max, sd, every=12) for week in some])
+    assert packaged > 1e-3 and ours == pytest.approx(packaged, rel=0.2)
 
 
 # With the generator
@@ -474,15 +775,29 @@ def test_a_day_of_each_grid(a_day, env):
 
 
 @needs_generator
-def test_another_process_makes_the_same_bytes_and_another_seed_does_not(a_day):
+def test_another_process_makes_the_same_bytes_and_another_seed_does_not(a_day, tmp_path):
     code = f"""
-from ace.chronics.weeks import WeekMaker
+import sys
+from pathlib import Path
+from ace.chronics.weeks import WeekMaker, write_weeks
 maker = WeekMaker({WCCI2020!r})
-print(*(maker.week("test", {DATE!r}, seed, days=1).digest() for seed in ({SEED}, {SEED + 1})))
+for seed in ({SEED}, {SEED + 1}):
+    write_weeks(Path(sys.argv[1]) / f"train_{{seed}}.npz", [maker.week("train", {DATE!r}, seed, days=1)])
 """
-    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-    same, other = ran.stdout.split()[-2:]
-    assert same == a_day(WCCI2020)[1].digest() != other, ran.stderr
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, tmp_path], cwd=ROOT, check=True, capture_output=True)
+    weeks.write_weeks(tmp_path / "here.npz", [a_day(WCCI2020)[1]])
+    here, same, other = (contents(tmp_path)[f"{name}.npz"] for name in ("here", f"train_{SEED}", f"train_{SEED + 1}"))
+    assert here == same != other
+    assert contents(tmp_path)["here.json"] == contents(tmp_path)[f"train_{SEED}.json"]
+
+
+@needs_generator
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_committed_week_made_anew_is_the_same(a_day, name):
+    environment = PARAMS.environment(name)
+    noted = Weeks(ROOT / environment.weeks.path, "train").about[0]
+    maker = a_day(environment.grid2op)[0]
+    assert maker.week("train", noted["date"], noted["seed"], PARAMS.chronics.days).digest() == noted["digest"]
 
 
 @needs_generator

@@ -20,6 +20,10 @@ def altered(tmp_path, change):
     return path
 
 
+def environment(raw, name="wcci2020"):
+    return raw["environments"][name]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -46,11 +50,42 @@ def altered(tmp_path, change):
         ),
         (lambda p: p["grid"]["variants"].insert(0, "ace_no_actr"), ["grid.variants.0 = 'ace_no_actr'", "'ace_no_actor'"]),
         (lambda p: p["grid"]["baselines"].insert(0, "sac"), ["grid.baselines.0 = 'sac'", "belongs to variants"]),
-        (lambda p: p["environments"]["wcci2020"]["days"].update(test=[0]), ["days", "[0]", "train", "test"]),
+        (lambda p: environment(p, "case14")["days"].update(test=[0]), ["environments.case14.days", "[0]", "train", "test"]),
+        (lambda p: environment(p, "case14")["days"].update(test=[]), ["environments.case14.days.test = []", "at least 1"]),
         (
-            lambda p: p["environments"]["wcci2020"].update(days={"train": [1], "validation": [1], "test": [1]}),
-            ["days", "[1]", "one split"],
+            lambda p: environment(p, "case14").update(days={"train": [1], "validation": [1], "test": [1]}),
+            ["environments.case14.days", "[1]", "one split"],
         ),
+        (lambda p: environment(p).pop("weeks"), ["environments.wcci2020", "`weeks`", "`days`", "one of the two"]),
+        (
+            lambda p: environment(p).update(days={"train": [0], "validation": [1], "test": [2]}),
+            ["environments.wcci2020", "`weeks`", "`days`", "one of the two"],
+        ),
+        (lambda p: environment(p, "case14").update(packaged_days=[0]), ["environments.case14", "packaged_days", "`days`"]),
+        (lambda p: environment(p).update(packaged_days=[-1]), ["environments.wcci2020.packaged_days.0 = -1"]),
+        (lambda p: environment(p)["weeks"].update(months=[1, 13]), ["environments.wcci2020.weeks.months.1 = 13"]),
+        (lambda p: environment(p)["weeks"].update(months=[]), ["environments.wcci2020.weeks.months = []", "at least 1"]),
+        (lambda p: environment(p)["weeks"].update(year=50), ["environments.wcci2020.weeks.year = 50"]),
+        (lambda p: environment(p)["weeks"].update(forcast_sd=0.1), ["environments.wcci2020.weeks.forcast_sd", "'forecast_sd'"]),
+        (lambda p: environment(p)["weeks"].pop("path"), ["environments.wcci2020.weeks.path", "missing"]),
+        (lambda p: p["scenarios"].update(test_split="tst"), ["scenarios.test_split = 'tst'", "'development_test' or 'test'"]),
+        (lambda p: p["scenarios"].update(load_sd=0.04), ["scenarios.load_sd: no such parameter"]),
+        (lambda p: p["scenarios"]["resampled"].update(load_sd=2), ["scenarios.resampled.load_sd = 2"]),
+        (lambda p: p["chronics"].update(days=0), ["chronics.days = 0"]),
+        (lambda p: p["chronics"].update(days=400), ["chronics.days = 400", "less than or equal to 7"]),
+        (lambda p: p["chronics"].update(days=2), ["environments.wcci2022.horizon = 864", "chronics.days = 2 are 576 steps"]),
+        *(
+            (lambda p, path=path: environment(p)["weeks"].update(path=path), [f"weeks.path = {path!r}", "/chronics/wcci2020"])
+            for path in ("results", "results/chronics/neurips2020", "/results/chronics/wcci2020", "")
+        ),
+        (lambda p: p["scenarios"].update(train=41), ["scenarios.train = 41: chronics.train = 40"]),
+        (
+            lambda p: p["scenarios"].update(validation=17),
+            ["scenarios.validation = 17: chronics.validation = 16", "scenarios.validation + proposers.episodes = 25"],
+        ),
+        (lambda p: p["scenarios"].update(test=13), ["scenarios.test = 13: chronics.development_test = 12"]),
+        (lambda p: p["foresight"].update(episodes=9), ["scenarios.validation + foresight.episodes = 17: chronics.validation"]),
+        (lambda p: p["proposers"].update(episodes=9), ["scenarios.validation + proposers.episodes = 17: chronics.validation"]),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
         (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
         (lambda p: p["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
@@ -72,6 +107,25 @@ def test_one_line_that_names_the_key(tmp_path, change, words):
     assert "\n" not in str(error.value)
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p["scenarios"].update(test=13, test_split="test"),
+        lambda p: (p["scenarios"].update(train=41), p["grid"].update(environments=["case14"])),
+    ],
+)
+def test_numbers_that_no_declared_weeks_limit_are_allowed(tmp_path, change):
+    config.load(altered(tmp_path, change))
+
+
+def test_what_plays_weeks_does_not_depend_on_what_only_makes_them(params):
+    spec = params.environment("wcci2020")
+    made_otherwise = spec.model_copy(update={"weeks": spec.weeks.model_copy(update={"year": 2049, "months": [1]})})
+    other = spec.model_copy(update={"weeks": spec.weeks.model_copy(update={"forecast_sd": 0.5})})
+    assert made_otherwise.without_making() == spec.without_making() != other.without_making()
+    assert params.environment("case14").without_making() == params.environment("case14").model_dump()
 
 
 def test_all_mistakes_are_named_at_once(tmp_path):
@@ -187,3 +241,18 @@ def test_jobs(monkeypatch):
     monkeypatch.setenv("ACE_JOBS", "many")
     with pytest.raises(config.ConfigError, match="many"):
         config.jobs()
+
+
+@pytest.mark.parametrize("name", ["ace-2", "ace/2", "two words", "ä", ""])
+def test_a_name_that_is_no_folders_is_one_error(tmp_path, name):
+    with pytest.raises(config.ConfigError, match="letters, digits and _") as raised:
+        config.load(altered(tmp_path, lambda raw: raw["variants"].update({name: {}})))
+    assert repr(name) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_broken_yaml_is_told_by_the_files_name_and_line(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("a: 1\nb: {c\nd: 2\n")
+    with pytest.raises(config.ConfigError) as raised:
+        config.load(path)
+    assert "in mine.yaml, line" in str(raised.value) and "string>" not in str(raised.value)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 from made_up_runs import write_seed
 
 from ace import config
@@ -235,6 +236,7 @@ def test_what_is_missing_is_named_before_anything_is_measured(project, monkeypat
     with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/ace/seed=0/policy\.safetensors"):
         diagnosis.diagnose("case14", **SIZES)
     policy.write_bytes(kept)
+    (folder / "results/chronics").symlink_to(ROOT / "results/chronics")
     with pytest.raises(ConfigError, match=r"no model_manifest\.json at results/language_model/wcci2020"):
         diagnosis.diagnose("wcci2020", **SIZES)
     assert config.load().scale == "quick"

@@ -209,3 +209,15 @@ def test_survival_in_results_is_that_of_the_main_table():
             assert is_held(QUOTED.findall(lead)[0], [(low, high, np.array([difference]))]), (env, variant)
             assert lead.startswith("**") == (low > 0 or high < 0), (env, variant)
             assert float(QUOTED.findall(lead)[0][0]) * difference <= 0, (env, variant)  # ACE minus it, not it minus ACE
+
+
+def test_the_factors_in_use_are_as_hard_as_the_table_of_environments_says():
+    """Weeks or factors that change want `python -m benchmarks.difficulty` again."""
+    declared = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    tried = pd.read_csv(RESULTS / "difficulty.csv").set_index(["env", "thermal_factor", "opponent"])
+    table = pd.read_csv(RESULTS / "paper" / "04_environments" / "environments.csv").set_index(["env", "split"])
+    for env in declared["grid"]["environments"]:
+        spec = declared["environments"][env]
+        for name in ("weeks", "reconnect", "greedy", "easy_share", "hopeless_share"):
+            found = tried.loc[(env, spec["thermal_factor"], spec["opponent"]), name]
+            assert found == pytest.approx(table.loc[(env, "train"), name], abs=0.01), (env, name)

@@ -11,7 +11,7 @@ from grid2op.Runner import Runner
 from lightsim2grid import LightSimBackend
 
 from ace import baselines, evaluate
-from ace.grid.environment import GridState, World
+from ace.grid.environment import GridState, World, scenario_sets
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 from ace.rl.policy import Policy, load_policy
@@ -72,11 +72,8 @@ def test_greedy_beats_doing_nothing_and_is_charged_for_it(small_world):
 def test_without_reconnection_do_nothing_is_another_baseline(params):
     operators = [params.settings(name).operator for name in ("do_nothing", "reconnect")]
     assert [o.reconnect for o in operators] == [False, True]
-    worlds = [
-        World(params.environment("neurips2020").model_copy(update={"horizon": 400}), params.scenarios, o)
-        for o in operators
-    ]
-    ends = [[r.survived_steps for r in evaluate.play(w, baselines.DoNothing(), "train", range(3))] for w in worlds]
+    worlds = [World(params.environment("neurips2020"), params.scenarios, o) for o in operators]
+    ends = [[r.survived_steps for r in evaluate.play(w, baselines.DoNothing(), "train", [60, 100])] for w in worlds]
     assert ends[0] != ends[1]
 
 
@@ -117,6 +114,21 @@ def test_a_runs_policy_plays_in_one_call(policy, params, tmp_path, monkeypatch):
         grid_agent("case14", "no/such/policy.safetensors")
     with pytest.raises(ValueError, match="another catalogue"):
         grid_agent("wcci2020", tmp_path / "policy.safetensors")
+
+
+def test_a_committed_policy_plays_on_weeks(params, monkeypatch):
+    from conftest import ROOT
+
+    from ace.deploy import grid_agent
+
+    monkeypatch.chdir(ROOT)
+    agent = grid_agent("wcci2020", "results/runs/wcci2020/ace/seed=0/policy.safetensors")
+    observation, done = agent.env.reset(), False
+    first = scenario_sets(params.environment("wcci2020"), params.scenarios)["train"][0]
+    for step in range(20):
+        np.testing.assert_array_equal(observation.load_p, first.load_p[step])
+        observation, _, done, info = agent.env.step(agent.act(observation, 0.0))
+        assert not done and not info["is_illegal"]
 
 
 def test_a_script_that_plays_a_policy_ends_without_a_word(policy, tmp_path):

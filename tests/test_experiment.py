@@ -15,7 +15,7 @@ import warnings
 import pytest
 from conftest import ROOT, copy_tree, small_params
 
-from ace import config, experiment
+from ace import config, experiment, run_files
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
@@ -191,6 +191,16 @@ def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):
     assert params.settings("sac") != other.settings("sac")
 
 
+def test_a_checkpoint_is_of_the_weeks_that_are_played(params, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    started = experiment.Run(params, params.settings("reconnect"), "wcci2020", 0, ROOT, tmp_path)
+    for split in ("train", "validation"):
+        before = started._fingerprint()
+        assert before == started._fingerprint()
+        started.world.sets[split].weeks.about[3]["digest"] = "0" * 16
+        assert started._fingerprint() != before
+
+
 def test_a_checkpoint_is_of_the_code_that_ran_not_of_the_code_on_disk_when_it_was_saved(workspace, tmp_path):
     """The source is edited during the run: whoever continues with the edited code has to begin again."""
     folder = workspace()
@@ -280,3 +290,44 @@ def test_a_cell_tells_a_time_to_go_only_once_it_has_one(tmp_path, capsys):
     first, *_, last = [line for line in capsys.readouterr().err.replace("\r", "\n").split("\n") if line.strip()]
     assert first.startswith("case14 sac   0 %") and "estimating" in first and "?" not in first
     assert last.startswith("case14 sac 100 %") and "00:00 to go" in last
+
+
+# --- the packaged days ---
+
+
+def test_the_packaged_days_are_played_after_the_test_and_counted_apart(workspace, monkeypatch):
+    """case14 has no such split: its validation scenarios stand in."""
+    root = workspace()
+    monkeypatch.chdir(root)
+    params, scratch = config.load(), root / "scratch"
+    scratch.mkdir()
+
+    def played(packaged):
+        run = experiment.Run(params, params.settings("greedy"), "case14", 0, root, scratch)
+        if packaged:
+            run.world.sets["packaged"] = run.world.sets["validation"]
+        run.test()
+        run.play_packaged()
+        run_files.write_finished(scratch / run_files.FINISHED, run, "greedy", time.time())
+        return read_cell(scratch / run_files.FINISHED)[0]
+
+    without, with_them = played(False), played(True)
+    assert with_them.of_split("test") == without.episodes and not without.of_split("packaged")
+    found = with_them.of_split("packaged")
+    assert [row["episode"] for row in found] == ["0", "1"] and len(with_them.episodes) == 3 + 2
+    budget = with_them.manifest["budget"]
+    assert {phase: used for phase, used in budget.items() if phase != "packaged"} == without.manifest["budget"]
+    assert budget["packaged"]["simulator_calls"] == sum(int(row["simulator_calls"]) for row in found) > 0
+    assert budget["packaged"]["env_steps"] >= sum(int(row["survived_steps"]) for row in found) > 0
+    assert with_them.manifest["packaged_hash"] != with_them.manifest["test_hash"] == without.manifest["test_hash"]
+    assert "packaged_hash" not in without.manifest
+
+
+def test_only_the_main_comparison_plays_the_packaged_days(workspace, monkeypatch):
+    root = workspace(lambda raw: raw["grid"].update(baselines=["reconnect"]))
+    monkeypatch.chdir(root)
+    asked = []
+    monkeypatch.setattr(experiment.Run, "play_packaged", lambda run: asked.append(run.settings.operator.reconnect))
+    for variant in ("reconnect", "do_nothing"):  # the second is not in the grid
+        experiment.run_seed("case14", variant, 0, root, "results")
+    assert asked == [True]

@@ -1,4 +1,4 @@
-"""The fast world against Grid2Op: the same episodes, step by step, with random legal actions."""
+"""The fast world against Grid2Op: the same episodes, without actions to their ends and with random ones step by step."""
 
 import numpy as np
 import pytest
@@ -10,15 +10,41 @@ from ace.grid.fastworld import FastWorld, training_world
 PARAMS = config.load()
 
 
-@pytest.mark.parametrize(("name", "episodes", "factor"), [("wcci2020", 20, 0.8), ("case14", 12, 0.75)])
-def test_agrees_step_by_step(name, episodes, factor):
-    """Trips, refused cooldowns, reconnections and blackouts included; both must see the same legal actions all along."""
-    spec = PARAMS.environment(name).model_copy(update={"horizon": 288, "thermal_factor": factor})
-    scenarios, operator = PARAMS.scenarios, PARAMS.settings("reconnect").operator
-    slow = World(spec, scenarios, operator)
-    fast = FastWorld(slow)
+def both_worlds(name, variant="reconnect", **changes):
+    """Grid2Op's world and the fast one, without the opponent, which only Grid2Op knows."""
+    spec = PARAMS.environment(name).model_copy(update={"opponent": False, **changes})
+    slow = World(spec, PARAMS.scenarios, PARAMS.settings(variant).operator)
+    return slow, FastWorld(slow)
+
+
+@pytest.mark.parametrize(("name", "factor"), [("wcci2020", 0.8), ("neurips2020", 0.7), ("wcci2022", 0.9)])
+def test_do_nothing_ends_at_the_same_step(name, factor):
+    """Twenty whole episodes, from weeks all over the year."""
+    slow, fast = both_worlds(name, "do_nothing", thermal_factor=factor)
+    scenarios, ends = len(slow.sets["train"]), []
+    for index in np.arange(20) * scenarios // 20:
+        for world in (slow, fast):
+            step = world.reset("train", index)
+            while not step.over:
+                step = world.step(0)
+        assert (slow.t, slow.blackout) == (fast.t, fast.blackout), index
+        ends.append(slow.t)
+    assert len(ends) == 20 and len(set(ends)) > 3, ends
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "episodes", "share"),
+    [("wcci2020", 0.8, 16, 0.2), ("neurips2020", 0.8, 12, 0.2), ("wcci2022", 0.85, 20, 0.1), ("case14", 0.75, 12, 0.5)],
+)
+def test_agrees_step_by_step(name, factor, episodes, share):
+    """Trips, refused cooldowns, reconnections and blackouts included; both must see the same legal actions all along.
+
+    share: of random actions among the decisions: with more of them hardly any episode lasts until a line is put back.
+    """
+    slow, fast = both_worlds(name, thermal_factor=factor)
+    scenarios = len(slow.sets["train"])
     rng, trips, blackouts, acted, reconnected = np.random.default_rng(0), 0, 0, 0, 0
-    for index in range(episodes):
+    for index in np.arange(episodes) * scenarios // episodes:
         a, b = slow.reset("train", index), fast.reset("train", index)
         while True:
             assert (a.over, a.blackout, slow.t) == (b.over, b.blackout, fast.t)
@@ -34,10 +60,9 @@ def test_agrees_step_by_step(name, episodes, factor):
                 break
             legal = slow.observe(a.state)[1]
             assert (legal == fast.observe(b.state)[1]).all()
-            # Half of the decisions do nothing, or hardly any episode would see a trip and a reconnection.
             ids = slow.catalogue.legal_ids(legal)
             enumerated = ids[ids < slow.catalogue.n_enum]
-            action = int(rng.choice(enumerated)) if rng.random() < 0.5 else 0
+            action = int(rng.choice(enumerated)) if rng.random() < share else 0
             status = a.state.line_status
             a, b = slow.step(action), fast.step(action)
             np.testing.assert_allclose(a.rewards, b.rewards, atol=1e-3)
@@ -45,6 +70,7 @@ def test_agrees_step_by_step(name, episodes, factor):
             reconnected += (a.state.line_status & ~status).any()
         blackouts += a.blackout
     assert acted > 10 and trips > 0 and blackouts > 0
+    assert reconnected > 0 or name == "case14", "14 substations do not last that long"
 
 
 def test_the_opponent_is_left_to_grid2op():

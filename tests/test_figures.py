@@ -57,25 +57,25 @@ def test_seed_without_training_is_named(grid, results):
 
 def test_what_is_said_of_the_ends_follows_from_the_seeds(grid, results):
     data = figures.learning_data(runs.read(grid, results, ["sac", "ace", "ace_no_critic"]))
-    line = figures.describe_ends(grid, data).split("\n")[0]
+    line = figures.describe_ends(data).split("\n")[0]
     assert (
         "ACE goes from 63 at 500 decisions to 67.6 (seeds 66.6" in line and "SAC goes from 33 at 500 decisions" in line
     )
     assert "even its lowest seed above the highest of SAC" in line and "none of the 2 others" in line
     end = (data["variant"] == "sac") & (data["decisions"] == 1500)
     data.loc[end, "high"] = 70.0
-    line = figures.describe_ends(grid, data).split("\n")[0]
+    line = figures.describe_ends(data).split("\n")[0]
     assert "the ranges of their seeds overlap" in line and "1 of the 2 others" in line
     data.loc[end, "value"] = 69.0
-    assert "ACE is not above SAC; the highest mean at the end is SAC's, 69 " in figures.describe_ends(grid, data)
-    assert "SAC" not in figures.describe_ends(grid, data[data["variant"] == "ace"])
+    assert "ACE is not above SAC; the highest mean at the end is SAC's, 69 " in figures.describe_ends(data)
+    assert "SAC" not in figures.describe_ends(data[data["variant"] == "ace"])
 
 
 def test_an_end_against_methods_trained_for_much_longer_says_nothing(grid, results):
     data = figures.learning_data(runs.read(grid, results, ["sac", "ace"]))
     longer = data[data["variant"] == "ace"].assign(variant="ace_no_critic", value=99.0)
     longer["decisions"] *= 4
-    assert "highest mean at the end is ACE's" in figures.describe_ends(grid, pd.concat([data, longer]))
+    assert "highest mean at the end is ACE's" in figures.describe_ends(pd.concat([data, longer]))
 
 
 @pytest.mark.parametrize("n", [0, 1, 6, 7, 12, 13])
@@ -234,10 +234,10 @@ def test_what_is_said_of_generalisation(make):
     assert "ACE, f_LLM seldom -20.0 [-21" in told and "SAC +0.5 [" in told and "often" not in told
     assert told.index("significant loss") < told.index("SAC") < told.index("not significant")
     named = ablation_figures._draw_generalisation(
-        ablation_figures.generalisation(params, results, results / "paper"), scenarios=7
+        ablation_figures.generalisation(params, results, results / "paper"), pool=(7, "weeks")
     )
     (panel,) = named.axes
-    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["100 % (7 scenarios)", "50 % (4 scenarios)"]
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["100 % (7 weeks)", "50 % (4 weeks)"]
     assert [text.get_text() for text in named.legends[0].get_texts()] == [
         "ACE, f_LLM seldom (every 75 decisions)",
         "SAC",

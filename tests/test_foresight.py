@@ -5,12 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 
 from ace import config, evaluate, trained_policies
 from ace.grid.dcflow import DcFlow
-from ace.grid.environment import World
+from ace.grid.environment import World, scenario_sets
 from ace.grid.powerflow import PowerFlow
 from ace.grid.whatif import WhatIf
+from ace.llm.models.corpus import in_turn
 from ace.rl import foresight as agent_foresight
 from ace.rl.distribution import most_probable
 from ace.rl.policy import Policy
@@ -171,6 +173,43 @@ def test_the_choice_is_the_best_on_validation_and_of_equals_the_fewest():
         + rows("ace", "test", {20: [1.0, 1.0]})
     )
     assert foresight.choose(table) == {"sac": 5, "ace": 1}
+
+
+# --- scenarios that chose no checkpoint ---
+
+
+@pytest.fixture
+def weeks(params, monkeypatch):
+    """What `unseen_validation` reads of a world of WCCI 2020, with its committed weeks."""
+    monkeypatch.chdir(ROOT)
+    spec = params.environment("wcci2020")
+    return SimpleNamespace(spec=spec, sets=scenario_sets(spec, params.scenarios))
+
+
+def test_unseen_scenarios_are_of_weeks_that_chose_no_checkpoint(weeks, params):
+    seen, n = weeks.sets["validation"], params.scenarios.validation
+    found = trained_policies.unseen_validation(weeks, params.scenarios, 2, "foresight.episodes")
+    beyond = trained_policies.Beyond(found, n)
+    assert (len(seen), len(found), len(beyond)) == (n, n + 2, 2)
+    dates = [week["date"] for week in seen.weeks.about]
+    assert [found[i].origin[0] for i in (0, n, n + 1)] == [dates[i] for i in (0, n, n + 1)] and len(set(dates)) == len(dates)
+    assert np.array_equal(beyond[1].load_p, found[n + 1].load_p) and np.array_equal(found[0].load_p, seen[0].load_p)
+
+
+def test_more_unseen_weeks_than_there_are_is_a_mistake_that_names_key_and_number(weeks, params):
+    spare = len(weeks.sets["validation"].weeks) - params.scenarios.validation
+    with pytest.raises(config.ConfigError, match=rf"foresight\.episodes = {spare + 1}: .*at most {spare}$") as error:
+        trained_policies.unseen_validation(weeks, params.scenarios, spare + 1, "foresight.episodes")
+    assert "\n" not in str(error.value) and str(ROOT) not in str(error.value)
+
+
+def test_scenarios_are_played_week_by_week_in_turn(weeks):
+    train = weeks.sets["train"]
+    n, starts = train.n_weeks, train.starts
+    order = [in_turn(train, number) for number in range(len(train) + 1)]
+    assert [index // starts for index in order[:n]] == list(range(n)), "each week once"
+    assert sorted(order[:-1]) == list(range(n * starts)) and order[-1] == order[0] and order[n] == 1
+    assert [in_turn(range(3), number) for number in range(5)] == [0, 1, 2, 0, 1], "of other sets one after the other"
 
 
 # --- from policies to rows ---

@@ -7,16 +7,21 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+from ace.config import Grid
 from ace.report import language
 from ace.report.runs import ReportError
 
 
+class MadeUpGrid(SimpleNamespace):
+    main = Grid.main
+
+
 def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
-    days = {"a": SimpleNamespace(train=[0], test=[1]), "b": SimpleNamespace(train=[0], test=[0])}
     params = SimpleNamespace(
         scale="quick",
-        environment=lambda env: SimpleNamespace(days=days[env]),
-        grid=SimpleNamespace(
+        scenarios=SimpleNamespace(test=4, test_split="development_test"),
+        environment=lambda env: SimpleNamespace(weeks=None),
+        grid=MadeUpGrid(
             environments=["a", "b"],
             variants=["ace"],
             baselines=[],
@@ -47,7 +52,7 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         "b,model_after_lora,lora_gain_fast,0.2,0,0.3,9",
     ]  # fmt: skip
     text = (tmp_path / "made/language_model.md").read_text()
-    assert "| b, tested on its training day | Language model | 0.500 [0.400, 0.600] |  | 30 |" in text
+    assert "| b | Language model | 0.500 [0.400, 0.600] |  | 30 |" in text
     assert "| a | Language model |" in text
     again = pd.DataFrame([["b", "model", "one_proposal", 0.7, 0.6, 0.8, 300]], columns=language.COLUMNS)
     again.to_csv(tmp_path / "studies" / "proposers" / "b_rates.csv", index=False)
@@ -80,31 +85,29 @@ def made_up_rates(**ends):
     return pd.DataFrame([*rows, ["b", "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS)
 
 
-def by_grid(params, table):
+def by_grid(table):
     """The answers, a text a grid."""
-    return [f"- **{part}" for part in language.answers(params, table).split("- **")[1:]]
+    return [f"- **{part}" for part in language.answers(table).split("- **")[1:]]
 
 
 def test_how_good_the_model_is_follows_from_the_intervals():
-    days = SimpleNamespace(train=[0], test=[1])
-    params = SimpleNamespace(environment=lambda env: SimpleNamespace(days=days))
     table = made_up_rates(
         random__one_proposal=(0.1, 0.3), frequency__one_proposal=(0.55, 0.7), majority__critic_sign=(0.7, 0.9)
     )
-    first, second = by_grid(params, table)
+    first, second = by_grid(table)
     assert "above a random action (0.20), interval overlaps that of the lookup table (0.62)" in first
     assert "below always the more frequent sign (0.80)" in first
     assert "LoRA under a shift +0.500 [+0.400, +0.600], significant" in first and "other settings" not in first
     assert second.strip() == "- **b**\n  - one proposal 0.50 [0.40, 0.60]"  # nothing else was measured there
     gains = made_up_rates(model_after_lora__lora_gain=(-0.1, 0.1))
-    assert "LoRA under a shift +0.000 [-0.100, +0.100], not significant" in language.answers(params, gains)
+    assert "LoRA under a shift +0.000 [-0.100, +0.100], not significant" in language.answers(gains)
     others = [["a", "model_after_lora", f"lora_gain_{name}", low + 0.1, low, low + 0.2, 30]
               for name, low in (("as_run", 0.5), ("fast", 0.01), ("slow", -0.1))]  # fmt: skip
     more = pd.concat([table, pd.DataFrame(others, columns=language.COLUMNS)])
-    first = by_grid(params, more)[0]
+    first = by_grid(more)[0]
     assert "2 other settings: significantly above 0 with 1, below 0 with 0, means from +0.000 to +0.110" in first
     declared = SimpleNamespace(environments=["a"])
-    changed = SimpleNamespace(environment=params.environment, grid=declared, lora={"fast": {"lr": 0.01}, "slow": {"lr": 1e-5}})
+    changed = SimpleNamespace(grid=declared, lora={"fast": {"lr": 0.01}, "slow": {"lr": 1e-5}})
     assert language.settings_tried(changed, more).splitlines()[2:] == [
         "| as in a run | +0.600 [+0.500, +0.700] |",
         "| lr 0.01 | +0.110 [+0.010, +0.210] |",
@@ -113,12 +116,12 @@ def test_how_good_the_model_is_follows_from_the_intervals():
     more_rates = pd.concat(
         [table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)]
     )
-    assert "below a classifier on the same corpus (0.70)" in by_grid(params, more_rates)[0]
-    assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(params, more_rates, "one_proposal")
+    assert "below a classifier on the same corpus (0.70)" in by_grid(more_rates)[0]
+    assert "| a | Classifier on the same corpus | 0.700 [" in language.proposals(more_rates, "one_proposal")
     paired = [["a", "model", "one_proposal_minus_classifier", -0.2, -0.3, -0.1, 30]]
     more_rates = pd.concat([more_rates, pd.DataFrame(paired, columns=language.COLUMNS)])
     said = "minus a classifier on the same corpus (0.70) -0.200 [-0.300, -0.100], significant"
-    assert said in by_grid(params, more_rates)[0], "the paired difference decides where there is one"
+    assert said in by_grid(more_rates)[0], "the paired difference decides where there is one"
     elsewhere = [["a", f"{name}_elsewhere", "five_rounds", mean, mean - 0.05, mean + 0.05, 30]
                  for name, mean in (("model", 0.9), ("frequency", 0.7), ("classifier", 0.95))]  # fmt: skip
     more_rates = pd.concat([table, pd.DataFrame(elsewhere, columns=language.COLUMNS)])
@@ -126,16 +129,16 @@ def test_how_good_the_model_is_follows_from_the_intervals():
         "five rounds, a new substation each 0.90 [0.85, 0.95]: above the lookup table under the same rule (0.70), "
         "interval overlaps that of the classifier under the same rule"
     )
-    assert said in by_grid(params, more_rates)[0]
-    assert "| a | Lookup table, new substation each round | 0.700 [" in language.proposals(params, more_rates, "five_rounds")
+    assert said in by_grid(more_rates)[0]
+    assert "| a | Lookup table, new substation each round | 0.700 [" in language.proposals(more_rates, "five_rounds")
     first = more_rates.replace({"metric": {"five_rounds": "one_proposal"}})
-    assert "new substation" not in language.proposals(params, first[first["proposer"] != "model_elsewhere"], "one_proposal")
-    shown = language.proposals(params, table, "one_proposal")
+    assert "new substation" not in language.proposals(first[first["proposer"] != "model_elsewhere"], "one_proposal")
+    shown = language.proposals(table, "one_proposal")
     assert "| a | Lookup table | 0.625 [" in shown and "before" not in shown and shown.count("\n") == 2 + 4
-    assert language.signs(params, table).splitlines()[2:] == [
+    assert language.signs(table).splitlines()[2:] == [
         "| a | state | bare index | 0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | 30 |"
     ], "critic_sign by itself is not shown"
-    shifted = language.shift(params, table)
+    shifted = language.shift(table)
     assert "before the LoRA rounds | 0.500 [0.400, 0.600] | 30 states |" in shifted
     assert "+0.5 [+0.4, +0.6] | 30 episodes |" in shifted and "| b |" not in shifted
 

@@ -681,6 +681,21 @@ def world(tiny):
     return World(tiny.environment("case14"), tiny.scenarios, tiny.settings("ace").operator)
 
 
+def test_a_corpus_is_given_up_once_every_scenario_was_calm(params, monkeypatch):
+    """Of a grid with weeks, where a week has several: in each of two weeks five."""
+    played = []
+
+    def calm(_, tasks, __):
+        played.extend(tasks)
+        return [[] for _ in tasks]
+
+    monkeypatch.setattr(corpus, "_collect", calm)
+    few = params.model_copy(update={"scenarios": params.scenarios.model_copy(update={"train": 2})})
+    with pytest.raises(config.ConfigError, match="0 states of danger in 16 episodes"):
+        corpus.build(few, "wcci2020")
+    assert len(played) == 16
+
+
 def test_corpus_holds_states_of_danger_and_what_the_simulator_says_of_them(tiny, built, world):
     made = built
     assert made.actions[0] == 0

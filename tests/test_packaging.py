@@ -15,6 +15,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ace import config
+from ace.chronics.cases import GENERATOR_VERSION, INSTALL
 from ace.pipeline import kernel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,9 +94,12 @@ def test_everything_that_is_imported_is_a_declared_dependency():
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.partition(".")[0])
     ours = {"ace", "tests", "benchmarks"} | {path.stem for path in (ROOT / "tests").glob("*.py")}
-    # The peers that `make bench` compares with are an extra, and not installed by `make setup`.
-    extra = {Requirement(text).name.replace("-", "_") for text in project()["optional-dependencies"]["bench"]}
-    extra.add("chronix2grid")  # installed without its dependencies, only where weeks are made (ace/chronics)
+    # The peers that `make bench` compares with and the generator of weeks are extras, and not installed by `make setup`.
+    extra = {
+        Requirement(text).name.lower().replace("-", "_")
+        for name in ("bench", "weeks")
+        for text in project()["optional-dependencies"][name]
+    }
     foreign = imported - set(sys.stdlib_module_names) - ours - extra
     missing = {
         module: sorted(of_module.get(module, ["not installed"]))
@@ -187,3 +192,47 @@ def test_make_setup_shows_progress_as_it_happens_and_only_what_matters(tmp_path,
     assert "ERROR: of --disable-pip-version-check" in errors and "WARNING" not in errors
     assert (process.returncode == 0) == (code == 0) == (tmp_path / ".venv/.installed").exists()
     assert rest.endswith("setup: done\n") == (code == 0), "a pip that failed ends it"
+
+
+def test_the_generator_is_pinned_alike_everywhere():
+    (pin,) = project()["optional-dependencies"]["weeks"]
+    assert pin == f"Chronix2Grid=={GENERATOR_VERSION}" and f"pip install --no-deps {pin}" == INSTALL
+    assert INSTALL in (ROOT / "environment.yml").read_text()
+    assert not [line for line in pins() if line.lower().startswith("chronix")], "optional: the lock is what everybody installs"
+
+
+GENERATOR_PIP = '''#!/bin/sh
+echo "$@" >> asked
+exit $(cat code)
+'''
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_tests_run_with_the_generator_or_without_it(tmp_path, code):
+    """`make test` installs it; where that fails it says so in one line and goes on, and `make weeks` ends."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "python").write_text(GENERATOR_PIP)
+    (tools / "dvc").write_text('#!/bin/sh\necho "$@" >> dvc_asked\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    (tmp_path / "code").write_text(str(code))
+    (tmp_path / ".venv/.installed").touch()
+    made = subprocess.run(["make", "-s", ".venv/.generator"], cwd=tmp_path, capture_output=True, text=True)
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert asked.startswith("-m pip install") and f"--no-deps Chronix2Grid=={GENERATOR_VERSION}" in asked
+    assert made.returncode == 0 and len(made.stderr.splitlines()) == code
+    assert (tmp_path / ".venv/.generator").exists() == (code == 0)
+    weeks = subprocess.run(["make", "-s", "weeks", "ENV=wcci2022"], cwd=tmp_path, capture_output=True, text=True)
+    assert (weeks.returncode == 0) == (code == 0) == (tmp_path / "dvc_asked").exists()
+    assert code or (tmp_path / "dvc_asked").read_text().split()[-1] == "chronics@wcci2022"
+    dry = subprocess.run(["make", "-n", "test"], cwd=tmp_path, capture_output=True, text=True)
+    assert ("Chronix2Grid" in dry.stdout) == (code == 1), "installed once; tried again where it did not install"
+
+
+def test_the_grids_of_make_weeks_are_those_with_weeks():
+    environments = config.load(ROOT / "params.yaml").environments
+    shown = subprocess.run(["make", "-n", "weeks"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"chronics@(\w+)", shown)) == {name for name, each in environments.items() if each.weeks}

@@ -371,6 +371,123 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
     assert not (project / "used.txt").exists() and not (project / "dvc.lock").exists(), "the repository is untouched"
 
 
+FROZEN = """
+vars:
+  - frozen_at: 0123456789abcdef0123456789abcdef01234567
+stages:
+  chronics:
+    matrix: {env: [a]}
+    cmd: exit 1
+    outs: [{"results/chronics/${item.env}": {cache: false, persist: true}}]
+  one:
+    frozen: true
+    matrix: {env: [a]}
+    cmd: cat results/chronics/${item.env}/w > one.txt
+    deps: ["results/chronics/${item.env}"]
+    outs: [{one.txt: {cache: false}}]
+  two:
+    foreach: {b: 2}
+    do:
+      frozen: true
+      cmd: echo ${item} > two.txt
+      deps: [one.txt]
+      outs: [{two.txt: {cache: false}}]
+  three:
+    cmd: echo "at:${frozen_at}" > three.txt
+    deps: [two.txt]
+    outs: [{three.txt: {cache: false}}]
+"""
+
+
+@pytest.fixture
+def frozen(project):
+    """The small repository with frozen stages, their results, and weeks."""
+    week = project / "results/chronics/a/w"
+    week.parent.mkdir(parents=True)
+    week.write_text("week")
+    (project / "results/chronics/b.making").mkdir()
+    (project / "results/chronics/b.making/w").touch()
+    (project / "dvc.yaml").write_text(FROZEN)
+    for name in ("one", "two"):
+        (project / f"{name}.txt").write_text("of the earlier code")
+    return project
+
+
+def test_a_workspace_freezes_nothing_and_takes_the_weeks_as_they_are(frozen):
+    folder = workspace.prepare("quick", frozen / "small.yaml", frozen)
+    assert repro.stage_names(folder) == ["one@a", "two@b", "three"], "it makes no weeks"
+    assert repro.repro(folder) == 0
+    assert [(folder / f"{name}.txt").read_text() for name in ("one", "two", "three")] == ["week", "2\n", "at:\n"]
+    assert [path.name for path in (folder / "results/chronics").iterdir()] == ["a"], "and no half-made ones"
+    copied = (folder / "results/chronics/a/w").stat().st_mtime_ns
+    (frozen / "results/chronics/a/more").touch()
+    workspace.prepare("quick", frozen / "small.yaml", frozen)
+    assert (folder / "results/chronics/a/more").exists()
+    (frozen / "results/chronics/a/more").unlink()
+    workspace.prepare("quick", frozen / "small.yaml", frozen)
+    assert not (folder / "results/chronics/a/more").exists()
+    assert (folder / "results/chronics/a/w").stat().st_mtime_ns == copied
+
+
+def test_frozen_stages_keep_their_results_and_nothing_is_said_of_each(frozen, capsys):
+    _, names, commit = workspace.read_pipeline(frozen)
+    assert names == ["one", "two"] and commit.startswith("01234567")
+    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
+    assert dvc(frozen, "commit", "-q", "-f", "one@a", "two@b").returncode == 0
+    (frozen / "results/chronics/a/w").write_text("another week")
+    assert repro.repro(frozen, targets=["three"], frozen=names) == 0
+    shown = capsys.readouterr().out
+    assert "[1/1] three" in shown and "one" not in shown and "two" not in shown and "frozen" not in shown
+    assert (frozen / "two.txt").read_text() == "of the earlier code"
+    assert (frozen / "three.txt").read_text() == f"at:{commit}\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "arguments", "target", "stage", "out"),
+    [(True, [], "three", "two@b", "two.txt"), (False, ["-s", "-f"], "one@a", "one@a", "one.txt")],
+)
+def test_what_dvc_notes_for_a_frozen_stage_is_undone_and_said(frozen, changed, arguments, target, stage, out):
+    _, names, commit = workspace.read_pipeline(frozen)
+    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
+    assert dvc(frozen, "commit", "-q", "-f", "one@a", "two@b").returncode == 0
+    noted = (frozen / "dvc.lock").read_text()
+    (frozen / "results/chronics/a/w").write_text("what one@a would read today")
+    if changed:
+        (frozen / out).write_text("changed")
+    with pytest.raises(repro.WorkspaceError) as raised:
+        repro.repro(frozen, *arguments, targets=[target], frozen=names, commit=commit)
+    said = str(raised.value)
+    assert f": {stage};" in said and commit[:8] in said and f"`git checkout {out}`" in said and "\n" not in said
+    now = (frozen / "dvc.lock").read_text()
+    assert now.startswith(noted) and ("three:" in now) == changed, "what did run is noted"
+
+
+def test_before_anything_runs_a_frozen_stage_has_noted_results_that_are_there(frozen):
+    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
+    assert dvc(frozen, "commit", "-q", "-f", "one@a", "two@b").returncode == 0
+    _, names, commit = workspace.read_pipeline(frozen)
+    repro.check_frozen(frozen, names, commit)
+    (frozen / "two.txt").unlink()
+    with pytest.raises(repro.WorkspaceError, match=r"`git checkout two\.txt`"):
+        repro.check_frozen(frozen, names, commit)
+    repro.check_frozen(frozen, [], "")
+
+
+def test_weeks_that_would_be_made_without_the_generator_are_said_first(frozen, monkeypatch):
+    shutil.copy(frozen / "small.yaml", frozen / "params.yaml")
+    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
+    assert dvc(frozen, "commit", "-q", "-f", "chronics@a").returncode == 0
+    found = []
+    monkeypatch.setattr(workspace.importlib.util, "find_spec", lambda name: found.append(name) or None)
+    workspace.check_weeks(frozen)
+    (frozen / "results/chronics/a/w").write_text("another week")
+    with pytest.raises(repro.WorkspaceError, match=r"weeks of a: .*`make weeks ENV=a`") as raised:
+        workspace.check_weeks(frozen)
+    assert "\n" not in str(raised.value) and set(found) == {"chronix2grid"}
+    monkeypatch.setattr(workspace.importlib.util, "find_spec", lambda name: name)
+    workspace.check_weeks(frozen)
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 def test_sigterm_ends_dvc_the_stage_and_its_kernel_and_the_next_call_works(project):
     wait = "import os, time\nopen('../pid', 'w').write(f'{os.getpid()} {os.getppid()}')\n"
@@ -420,7 +537,7 @@ def copied(tmp_path):
         place = tmp_path / "params.yaml" if target == "repro" else tmp_path / f"profiles/{target}/params.yaml"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(yaml.safe_dump(raw))
-        return subprocess.run(["make", target], cwd=tmp_path, capture_output=True, text=True)
+        return subprocess.run(["make", "--no-print-directory", target], cwd=tmp_path, capture_output=True, text=True)
 
     make.folder = tmp_path
     return make
@@ -432,6 +549,41 @@ def test_a_misspelt_key_ends_make_repro_and_make_quick_in_one_line(copied):
         done = copied(misspell, target)
         assert done.returncode != 0 and "base.sac.gama: no such parameter; did you mean 'gamma'?" in done.stderr
     assert (copied.folder / "used.txt").read_text() == "1\n" and not (copied.folder / "quick").exists()
+
+
+def test_a_variant_beside_frozen_results_ends_make_repro_before_anything_runs(copied):
+    stages = yaml.safe_load((copied.folder / "dvc.yaml").read_text())["stages"]
+    outs = [{"${item.variant}.txt": {"cache": False}}]
+    stages["train"] = {"frozen": True, "matrix": {"variant": "${grid.variants}"}, "cmd": "exit 1", "outs": outs}
+    (copied.folder / "dvc.yaml").write_text(yaml.safe_dump({"vars": [{"frozen_at": "0123abcdef"}], "stages": stages}))
+    (copied.folder / "dvc.lock").write_text("schema: '2.0'\nstages:\n  train@sac:\n    cmd: exit 1\n")
+
+    def add(raw):
+        raw["grid"]["variants"] = ["sac", "mine"]
+        raw["variants"]["mine"] = {"sac": {"lr": 0.5}}
+
+    done = copied(add)
+    said = done.stderr.splitlines()[0]
+    assert done.returncode != 0 and said.startswith("train@mine:") and "0123abcd" in said and "make quick" in said
+    assert (copied.folder / "used.txt").read_text() == "1\n" and not done.stdout
+
+
+def test_make_weeks_notes_the_digests_of_the_parameters_as_they_are(copied):
+    (copied.folder / "params.yaml").write_text("months: 1\n")
+    stages = {
+        "digests": {"cmd": "cp params.yaml digests.yaml", "deps": ["params.yaml"], "outs": [{"digests.yaml": {"cache": False}}]},
+        "chronics": {"matrix": {"env": ["a"]}, "cmd": "cp digests.yaml weeks.txt", "params": [{"digests.yaml": ["months"]}],
+                     "outs": [{"weeks.txt": {"cache": False}}]},
+    }  # fmt: skip
+    (copied.folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    (copied.folder / ".venv/bin/dvc").write_text(f'#!/bin/sh\nexec {sys.executable} -m dvc "$@"\n')
+    (copied.folder / ".venv/bin/dvc").chmod(0o755)
+    (copied.folder / ".venv/.generator").touch()
+    assert dvc(copied.folder, "repro", "-q").returncode == 0
+    (copied.folder / "params.yaml").write_text("months: 2\n")
+    subprocess.run(["make", "weeks", "ENV=a"], cwd=copied.folder, capture_output=True, check=True)
+    assert (copied.folder / "weeks.txt").read_text() == "months: 2\n"
+    assert not dvc(copied.folder, "status", "-q").returncode, "and nothing is stale afterwards"
 
 
 def test_make_repro_looks_for_server_checkpoint_and_days_before_dvc_deletes_outputs(copied):

@@ -84,7 +84,7 @@ def test_the_papers_scale_without_a_model_fails_and_names_all_that_is_missing(tm
     line = said["FAIL  language model, checkpoint nobody/no-such-model-7B"]
     assert "config.json, tokenizer, weights" in line and "HF_HUB_OFFLINE=0" in line
     assert ("FAIL  GPU" in said) == (not torch.cuda.is_available())
-    assert "note  official data: the official L2RPN chronics are not read yet" in done.stdout
+    assert "note  official data: " in done.stdout
     assert "estimate: " in done.stdout, "a failure ends neither the checks nor the estimate"
     assert f"checks failed: {len(said)}," in done.stdout and not (tmp_path / "w").exists()
 
@@ -103,11 +103,14 @@ def test_the_papers_profile_says_what_the_paper_says():
     ace = params.settings("ace")
     assert params.scale == "paper" and len(params.seeds) == 5
     horizons = {name: spec.horizon for name, spec in params.environments.items()}
-    assert horizons == {"wcci2020": 864, "neurips2020": 2016, "wcci2022": 288}
+    assert horizons == {"wcci2020": 864, "neurips2020": 2016, "wcci2022": 864}
     assert 40_000 <= ace.train.decisions <= 50_000 and params.settings("expert_100k").train.decisions >= 100_000
     assert ace.llm.client == "checkpoint" and ace.llm.model.endswith("Qwen2-7B-Instruct") and not ace.llm.masked
     assert (ace.refine.threshold, ace.refine.rounds, ace.finetune.every, ace.finetune.samples) == (0.0, 5, 100, 200)
-    assert params.scenarios.train == 288 and params.settings("api_ace").llm.client == "server"
+    assert params.settings("api_ace").llm.client == "server"
+    assert {name: spec.weeks for name, spec in params.environments.items()} == {
+        name: spec.weeks for name, spec in config.load(ROOT / "params.yaml").environments.items() if spec.weeks
+    }, "every scale plays the same weeks"
     assert not [cell for cell in plan.cells(params) if cell.settings.llm.client == "server"], "to be added by hand"
 
 
@@ -132,7 +135,22 @@ def test_an_environment_that_does_not_load_does_not_hide_the_next(tmp_path):
     bad, good = worlds.findings(made(tmp_path, change))
     assert (bad.state, bad.what) == ("FAIL", "environment wcci2020")
     assert "l2rpn_no_such_grid" in bad.text and "environments.wcci2020" in bad.text
-    assert (good.state, good.what) == ("ok", "environment case14") and good.text.endswith("3 test from 1 day")
+    assert (good.state, good.what) == ("ok", "environment case14") and good.text.endswith("3 test from 1 packaged day")
+
+
+def test_weeks_are_counted_by_split_and_missing_ones_are_one_failure_that_says_where_they_are(tmp_path):
+    def change(raw):
+        raw["environments"]["wcci2020"]["packaged_days"] = [7]
+        raw["scenarios"].update(train=2, validation=1, test=3, packaged=2)
+        raw["environments"]["none"] = json.loads(json.dumps(raw["environments"]["neurips2020"]))
+        raw["environments"]["none"]["weeks"]["path"] = "results/chronics/none"
+        raw["grid"].update(environments=["wcci2020", "none", "case14"])
+
+    there, missing, _ = worlds.findings(made(tmp_path, change))
+    counts = "10 train from 2 weeks, 1 validation from 1 week, 3 test from 3 weeks (development_test)"
+    assert there.state == "ok" and there.text.endswith(f"864 steps: {counts}, 2 packaged from 1 packaged day")
+    assert (missing.state, missing.what) == ("FAIL", "environment none") and "\n" not in missing.text
+    assert "results/chronics/none" in missing.text and "git checkout" in missing.text
 
 
 # --- the language model -----------------------------------------------------------------------------------------------
@@ -353,6 +371,16 @@ def test_the_committed_runs_are_estimated_as_long_as_they_were(variant, environm
     walls = [noted["wall_s"]["train"] for noted in read_provenance(ROOT / "results", environment, variant).values()]
     assert len(walls) == len(params.seeds)
     assert spent.learn_s + spent.calls_s + spent.lora_s == pytest.approx(sum(walls) / len(walls), rel=0.15)
+
+
+def test_the_packaged_days_are_estimated_where_they_are_played():
+    params = config.load(ROOT / "params.yaml")
+    played, bare = cell_of(params, "train@wcci2020-sac"), params.model_copy(deep=True)
+    bare.environments["wcci2020"].packaged_days.clear()
+    test, packaged = params.scenarios.test, params.scenarios.packaged
+    assert measured(params).of(played).test_s == pytest.approx(measured(bare).of(played).test_s * (test + packaged) / test)
+    not_played = cell_of(params, "ablation@wcci2020-ace_rbar_zero")
+    assert measured(params).of(not_played).test_s == measured(bare).of(not_played).test_s
 
 
 def test_an_unmeasured_model_is_charged_with_the_papers_seconds_and_a_measured_one_with_its_own(tmp_path):

@@ -36,6 +36,7 @@ def project(tmp_path_factory):
     raw["language_model"].update(
         scan=20, states=40, heldout_states=12, actions=ACTIONS, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=40
     )
+    raw["proposers"].update(episodes=3)
     raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
     folder = tmp_path_factory.mktemp("proposers")
     (folder / "params.yaml").write_text(yaml.safe_dump(raw))
@@ -81,7 +82,7 @@ def test_everyone_plays_the_validation_scenarios_and_nobody_those_of_the_test(pr
     table, _, played, others = whole
     assert {split for split, _ in played} <= {"train", "validation"}
     validated = {index for split, index in others if split == "validation"}
-    assert validated == {2, 3, 4}, "as many as the test has, after the run's own"
+    assert validated == {2, 3, 4}, "as many as declared, after the run's own"
     alone = table[table["learnt"] == ""]["proposer"].tolist()
     sets = [f"set_{n}" for n in (2, 6, 12, 24)]
     assert alone == [
@@ -248,7 +249,7 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         assert 1 < len(firsts) < len(ranked) and order[f"{name}_elsewhere"][: len(firsts)] == firsts
     found, (fresh,) = seen[0], {id(world.sets["validation"]): world.sets["validation"] for world in worlds}.values()
     others = proposers._bench("case14")[2]
-    assert len(fresh) == len(others)
+    assert len(fresh) == 3 and len(others) == 2 + 3
     assert not any(np.array_equal(ours.arrays[0], theirs.arrays[0]) for ours in fresh for theirs in others)
     assert all(states is found for states in seen), "the others' states are the model's"
     assert asked == [(24, number) for number in range(passes)]
@@ -258,7 +259,8 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
 
 def test_rates_are_of_validation_scenarios_and_of_as_many_states_as_there_are(whole):
     table = whole[1]
-    assert set(table["n_states"]) == {36}
+    (n,) = set(table["n_states"])
+    assert 30 <= n <= 36
     assert set(table.loc[table["proposer"] == "classifier", "metric"]) == {"one_proposal", "five_rounds"}
     paired = table["metric"].str.contains("_minus_")
     assert {"one_proposal", "five_rounds", "legal_unmasked"} <= set(table["metric"])
@@ -446,7 +448,7 @@ def test_a_line_for_each_proposer_with_the_policy_that_learnt_from_it(tmp_path):
 )
 def test_what_is_said_follows_from_the_interval(tmp_path, low, high, said):
     params = of_report(tmp_path, {("model", "ace"): {"minus_proposer_low": low, "minus_proposer_high": high}})
-    text = drawn.sentences(params, drawn.read(params, tmp_path))
+    text = drawn.sentences(drawn.read(params, tmp_path))
     assert said in text and "would lead SAC by +20.0" in text and "ACE leads by +20.0" in text
 
 

@@ -11,10 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from made_up_runs import change_episodes, change_manifest, change_provenance, change_training, drop_seed, write_seed
+from made_up_runs import (
+    change_episodes,
+    change_manifest,
+    change_provenance,
+    change_training,
+    drop_seed,
+    manifest_of,
+    write_seed,
+)
 
 from ace import stats
-from ace.config import STUDIES, Params
+from ace.config import STUDIES, Grid, Params
 from ace.report import claims, claims_text, figures, formatting, labels, measure, notes, runs, tables
 from ace.report.runs import ReportError
 from ace.run_files import read_provenance
@@ -35,8 +43,12 @@ LEVELS = {
 EPISODE_EASE = np.linspace(-0.08, 0.08, EPISODES)
 
 
+class SmallGrid(SimpleNamespace):
+    main = Grid.main
+
+
 def small_grid():
-    grid = SimpleNamespace(
+    grid = SmallGrid(
         environments=ENVS,
         baselines=["do_nothing", "reconnect", "greedy"],
         lm_baselines=[],
@@ -44,10 +56,11 @@ def small_grid():
         other_model=[],
         ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
     )
-    days = {env: SimpleNamespace(days=SimpleNamespace(train=[0], test=[1])) for env in ENVS}
-    made = SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, days=days, environment=days.get, variants={})
+    specs = {env: SimpleNamespace(weeks=SimpleNamespace(path="results/chronics")) for env in ENVS}
+    scenarios = SimpleNamespace(train=12, test=EPISODES, test_split="development_test")
+    made = SimpleNamespace(scale="laptop", seeds=[0, 1, 2], grid=grid, environment=specs.get, scenarios=scenarios, variants={})
     for study in STUDIES:
-        setattr(made, study, SimpleNamespace(variants=[*grid.baselines, *grid.variants]))
+        setattr(made, study, SimpleNamespace(variants=[*grid.baselines, *grid.variants], episodes=EPISODES))
     made.seeds_of, made.played = (partial(of, made) for of in (Params.seeds_of, Params.played))
     return made
 
@@ -319,21 +332,20 @@ def test_roles_table(params, results):
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[2:4] == ["yes", "no"] and cells[8] == "0 of 3"
     assert cells[4].startswith("61.0 [") and cells[5].startswith("-10.0 [-1")
-    said = tables.roles_answer(params, table).splitlines()
+    said = tables.roles_answer(table).splitlines()
     assert len(said) == len(ENVS) and "not significant" not in said[0]
     level = table.assign(difference_high=1.0)
-    assert tables.roles_answer(params, level).count("not significant") == 3 * len(ENVS)
-    assert "nothing to compare" in tables.roles_answer(params, table[table["variant"] == "ace"])
+    assert tables.roles_answer(level).count("not significant") == 3 * len(ENVS)
+    assert "nothing to compare" in tables.roles_answer(table[table["variant"] == "ace"])
 
 
 def test_leads_turn_a_pair_that_is_there_the_other_way_round(params, results):
     _, pairs = tables.write_main(params, results, results / "main")
-    params.days[ENVS[1]].days.test = [0]
-    text = tables.leads(params, pairs[pairs["b"] != "sac"], ["sac", "reconnect", "expert_sac"])
+    text = tables.leads(pairs[pairs["b"] != "sac"], ["sac", "reconnect", "expert_sac"])
     assert "| WCCI 2020 | SAC | +30.0 [+2" in text and "| significant |" in text  # from sac - ace
-    assert f"| {ENVS[1]}, tested on its training day | Reconnect lines | +36.0 [" in text  # from ace - reconnect
-    assert "expert" not in text and f"\n{ENVS[1]}: " in text, "which grid counts for no claim"
-    level = tables.leads(params, pairs.assign(ci_low=-1.0, ci_high=1.0), ["sac"])
+    assert f"| {ENVS[1]} | Reconnect lines | +36.0 [" in text  # from ace - reconnect
+    assert "expert" not in text
+    level = tables.leads(pairs.assign(ci_low=-1.0, ci_high=1.0), ["sac"])
     assert "| significant |" not in level and level.count("| not significant |") == len(ENVS)
 
 
@@ -374,12 +386,12 @@ def test_a_variant_without_a_label_gets_a_readable_one(variant, name):
 
 
 def test_notes_fill_in_their_fields_and_name_what_is_wrong():
-    assert "wcci2022: " in notes.note("main.same_day", grids="wcci2022")
+    assert "Not run: a, b" in notes.note("open_questions.missing", names="a, b")
     for name, fields, problem in (
         ("mian", {}, "there is no note 'mian'; there are .*main"),
         ("main.gredy", {}, "no section 'gredy'; it has .*greedy"),
-        ("main.same_day", {}, "needs the fields grids"),
-        ("main.same_day", {"grids": "a", "seeds": 3}, "does not have the fields seeds"),
+        ("open_questions.missing", {}, "needs the fields names"),
+        ("open_questions.missing", {"names": "a", "seeds": 3}, "does not have the fields seeds"),
     ):
         with pytest.raises(notes.NoteError, match=problem):
             notes.note(name, **fields)
@@ -480,7 +492,7 @@ def test_every_claim_has_a_row_and_an_allowed_verdict(params, results):
     table = claims.write(params, results, results / claims.WRITTEN)
     written_csv = pd.read_csv(results / claims.WRITTEN / "claims.csv")
     assert (results / claims.WRITTEN / "claims.csv").read_text().split("\n")[0] == (
-        "id,claim,paper_value,source,measured,ci_low,ci_high,n,scale,criterion,verdict,evidence"
+        "id,claim,paper_value,source,measured,ci_low,ci_high,n,scale,test,criterion,verdict,evidence"
     )
     assert list(written_csv["id"]) == [f"C{i}" for i in range(1, 15)]
     assert set(written_csv["verdict"]) <= set(measure.VERDICTS)
@@ -585,30 +597,88 @@ def test_c2_says_what_each_environment_gives(params, results):
     assert "by environment" not in row(claims.evaluate(runs.read(params, results)), id="C2")["evidence"]
 
 
-def test_a_grid_tested_on_its_training_day_is_marked(params, results):
-    params.days[ENVS[1]].days.test = [0]
-    tables.write_main(params, results, results / "main")
-    tables.write_roles(params, results, results / "main")
-    headings = re.findall(r"^## (.+)$", (results / "main/main.md").read_text(), re.MULTILINE)
-    roles = (results / "main/ablation_roles.md").read_text().splitlines()
-    marked = {line.split("|")[1].strip() for line in roles if "| ACE |" in line}
-    assert {*headings} == marked == {"WCCI 2020", f"{ENVS[1]}, tested on its training day"}
+def test_every_title_of_the_test_says_which_weeks_it_is_of(params, results):
+    """While test weeks are not made, a table must not pass as one of them."""
+    for split, n, said in (("development_test", 8, "development test: 8 weeks"), ("test", 1, "test: 1 week")):
+        params.scenarios.test_split, params.scenarios.test = split, n
+        folder = results / split
+        table, _ = tables.write_main(params, results, folder)
+        figures.comparison(params, table, runs.read(params, results, runs.declared(params)), folder)
+        tables.write_roles(params, results, folder)
+        judged = claims.write(params, results, folder)
+        written = {path.name: path.read_text().splitlines()[0] for path in folder.glob("*.md")}
+        assert set(written) == {"main.md", "main_figure.md", "ablation_roles.md", "claims.md"}
+        assert all(title.endswith(said) for title in written.values()), written
+        assert claims_text.readme_table(judged).startswith(f"Scale `laptop`, {said}: ")
+    assert runs.test_of(params, 12) == "test: 1 week", "no more than there are"
+    for env in ENVS:
+        params.environment(env).weeks = None
+    assert "week" not in runs.test_of(params)
 
 
-def test_a_grid_tested_on_its_training_day_is_shown_and_not_counted(params, results):
-    declare(params, results, {"expert_sac": 0.5})
-    both = verdict_of("C2", params, results)
-    for seed in params.seeds:
-        for name, survival in (("ace", 1.0), ("expert_sac", 0.125)):
-            change_episodes(results, f"{ENVS[1]}/{name}/seed={seed}", partial(pd.DataFrame.assign, survival=survival))
-    params.days[ENVS[1]].days.test = [0]
-    table = claims.evaluate(runs.read(params, results))
-    c1, c2 = row(table, id="C1"), row(table, id="C2")
-    assert c2["measured"] == pytest.approx(30) and c2["n"].startswith("1 env x") and c2["verdict"] == both[0]
-    assert f"{ENVS[1]} 59 [" in c2["evidence"] and "(on its training day, not counted)" in c2["evidence"]
-    assert c1["measured"] < 100 and f"largest of 1 environments: {ENVS[0]}; by environment" in c1["evidence"]
-    params.grid.environments = ENVS[1:]
-    assert verdict_of("C1", params, results)[0] == "not tested"
+# --- the packaged days ---
+
+
+def play_packaged(results, run, level, n=3):
+    """Adds packaged episodes to a run, with another survival than the test's, and what they used."""
+    manifest = manifest_of(results, run)
+    used = {"simulator_calls": 5, "dc_calls": 2, "llm_calls": 1, "env_steps": 700}
+    change_manifest(results, run, budget={**manifest["budget"], "packaged": used}, packaged_hash="of-the-days")
+    added = {"split": "packaged", "episode": range(n), "survival": level, "survived_steps": 999, "reward": 1e6, "decisions": 99}
+
+    def more(episodes):
+        return pd.concat([episodes, episodes.head(n).assign(**added)])
+
+    change_episodes(results, run, more)
+
+
+def play_all_packaged(params, results):
+    for env in ENVS:
+        for variant in runs.declared(params):
+            for seed in params.seeds_of(variant):
+                play_packaged(results, f"{env}/{variant}/seed={seed}", 0.5 + 0.1 * seed)
+
+
+def test_packaged_episodes_change_no_other_table(params, results):
+    """Same bytes of the main table, roles and claims whether they were played or not: these read the test alone."""
+
+    def written(name):
+        tables.write_main(params, results, results / name)
+        tables.write_roles(params, results, results / name)
+        claims.write(params, results, results / name)
+        return {path.name: path.read_bytes() for path in sorted((results / name).iterdir())}
+
+    before = written("before")
+    play_all_packaged(params, results)
+    assert written("after") == before and len(before) == 10
+
+
+def test_the_packaged_table_shows_both_survivals_and_what_it_took(params, results):
+    play_all_packaged(params, results)
+    table = tables.write_packaged(params, runs.read(params, results), results / "made")
+    assert list(table.columns) == tables.PACKAGED and len(table) == len(ENVS) * len(LEVELS)
+    ace = row(table, env=ENVS[0], variant="ace")
+    assert (ace["survival"], ace["test_survival"]) == (pytest.approx(60), pytest.approx(71))
+    assert ace["ci_low"] < ace["survival"] < ace["ci_high"] and (ace["n_seeds"], ace["n_episodes"]) == (3, 3)
+    assert ace[["simulator_calls", "dc_calls", "llm_calls", "env_steps"]].tolist() == [5, 2, 1, 700]
+    shown = (results / "made/packaged.md").read_text()
+    assert "| ACE | 60.0 [50.0, 70.0] | 71.0 [" in shown and shown.count("| ACE |") == len(ENVS)
+    assert {path.suffix for path in (results / "made").iterdir()} == {".csv", ".md", ".tex"}
+
+
+def test_without_packaged_episodes_there_is_no_packaged_table(params, results):
+    play_packaged(results, f"{ENVS[0]}/ace/seed=0", 0.5)  # not of every seed: no row
+    folder = results / "made"
+    folder.mkdir()
+    (folder / "packaged.md").write_text("of an earlier run")
+    assert tables.write_packaged(params, runs.read(params, results), folder).empty and not list(folder.iterdir())
+
+
+def test_packaged_days_that_differ_between_runs_are_refused(params, results):
+    play_all_packaged(params, results)
+    change_manifest(results, f"{ENVS[0]}/ace/seed=1", packaged_hash="of-other-days")
+    with pytest.raises(ReportError, match=f"{ENVS[0]}/ace/seed=1 .*packaged_hash of-other-day"):
+        runs.read(params, results)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(12.8, "reproduced"), (2.0, "not reproduced")])

@@ -1,17 +1,13 @@
-"""Cost and environments, on the made-up results of test_report: numbers by hand, refusals, stable bytes."""
+"""Cost on the made-up results of test_report, numbers by hand and refusals; what is said of the grids and drawn."""
 
-import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
 from made_up_runs import change_manifest, change_provenance, manifest_of
-from test_report import row, small_grid, write_grid, write_run
+from test_report import row, small_grid, write_grid
 
-from ace import config
 from ace.report import cost, environments, runs
-from ace.report.runs import ReportError
 
 PARAMS = small_grid()
 
@@ -102,66 +98,15 @@ def test_latency_relative_to_aces_and_the_share_of_the_agent(results):
 # --- environments ---
 
 
-@pytest.fixture(scope="module")
-def small_params():
-    """Two small grids: one declared, with a card as it was written, and one that is measured here."""
-    params = config.load(ROOT / "params.yaml")
-    hard = params.environment("case14").model_copy(update={"horizon": 96, "thermal_factor": 0.7})
-    grid = params.grid.model_copy(update={"environments": ["case14"], "lm_baselines": [], "variants": ["sac", "ace"]})
-    return params.model_copy(update={"environments": {"case14": hard, "again": hard}, "grid": grid})
-
-
-@pytest.fixture
-def card_of_case14():
-    split = {"scenarios": 7, "source_days": [0, 4], "hash": "x", "load_mw": {"mean": 1234.5, "min": 1.0, "max": 2000.0}}
-    sizes = {"substations": 14, "lines": 20, "loads": 11, "generators": 6, "actions": 10, "hub": None, "hub_share": 0.7}
-    rest = {"thermal_factor": 0.7, "horizon": 96, "opponent": False, "source_days": 3}
-    splits = dict.fromkeys(("train", "validation", "test"), split)
-    return {"grid2op": "g", **sizes, "actions_by_substation": [1, 7, 2], **rest, "splits": splits}
-
-
-def test_environments(small_params, card_of_case14, tmp_path):
-    results = tmp_path / "results"
-    for variant in small_params.grid.baselines:
-        write_run(results, "case14", variant, 0, trained=False)
-    (results / "scenarios").mkdir()
-    (results / "scenarios/case14.json").write_text(json.dumps(card_of_case14))
-    table = environments.write_environments(small_params, results, results / "made")
-    assert list(table["env"]) == ["case14", "again"]
-    ours, again = (row(table, env=env) for env in table["env"])
-    assert (ours["actions"], ours["hub"], ours["hub_share"], ours["days_train"]) == (10, 1, 0.7, "0 4")
-    assert (ours["load_mean_mw_test"], ours["scenarios_validation"]) == (1234.5, 7)
-    survival = [ours[f"survival_{variant}"] for variant in ("do_nothing", "reconnect", "greedy")]
-    assert survival == pytest.approx([30, 35, 90])
-    assert (again["actions"], again["substations"], again["lines"]) == (178, 14, 20)
-    assert again["scenarios_train"] == small_params.scenarios.train  # though fewer were made
-    assert again["load_mean_mw_train"] < again["load_max_mw_train"]
-    assert again["survival_reconnect"] is None and not again["run_here"]
-    text = (results / "made/environments.md").read_text()
-    assert "| Property | case14 | again |" in text, "a grid is a column"
-    cells = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| ")][2:]
-    assert cells[:11] == ["g", "14", "20", "11", "6", "10", "1", "70.0 %", "0.7", "96", "no"]
-    assert cells[11:] == [*["0, 4"] * 3, *["1,234 (2,000)"] * 3, "30.0", "35.0", "90.0"]
-    assert "| Survival, %: do nothing | 30.0 | – |" in text
-    drawn = pd.read_csv(results / "made/environments_figure.csv")
-    catalogue = drawn[drawn["what"] == "actions"]
-    assert catalogue.groupby("env")["value"].sum().to_dict() == {"again": 178, "case14": 10}
-    loading = drawn[drawn["what"] == "loading_percent"]
-    assert len(loading) == 20 and loading["value"].max() > 100  # drawn at a moment of danger
-    before = {path: path.read_bytes() for path in sorted((results / "made").iterdir())}
-    assert len(before) == 8  # the table in three formats, the figure in three, its data and its note
-    environments.write_environments(small_params, results, results / "made")
-    assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
-
-
 def test_actions_against_the_papers():
     row = {"env": "x", "grid2op": "l2rpn_wcci_2020", "actions": 60_001, "hub": 3, "hub_share": 0.98}
-    row |= {"survival_do_nothing": 12.34, "survival_reconnect": None, "survival_greedy": 90.0}
-    large = row | {"grid2op": "other", "survival_do_nothing": None, "survival_greedy": None}
-    table = pd.DataFrame([row, large, large | {"actions": 60_000}])
-    ours, other, small = environments.sentences(table).splitlines()
+    large = row | {"grid2op": "other", "env": "y"}
+    grids = pd.DataFrame([row, large, large | {"actions": 60_000}])
+    measured = {"env": "x", "split": "train", "reconnect": 12.34, "greedy": 90.0, "easy_share": 25.0, "hopeless_share": 5.0}
+    table = pd.DataFrame([measured, measured | {"split": "validation", "reconnect": 99.0}])
+    ours, other, small = environments.sentences(table, grids).splitlines()
     assert "60,001 actions" in ours and "names this grid" in ours and "98.0 % are at substation 3" in ours
-    assert "doing nothing 12.3 %, greedy look-ahead 90.0 %" in ours and "reconnection" not in ours
+    assert "12.3 %" in ours and "90.0 %" in ours and "99.0" not in ours and "%, " not in other
     assert "our reading" in other and "not one of the paper's" in small
 
 
@@ -185,8 +130,3 @@ def test_a_loading_is_printed_near_the_middle_of_its_line_away_from_others():
     beside = environments.free_place(own, [crossing], [])
     assert beside[1] == 0 and environments.FREE <= abs(beside[0] - 500) < 200
     assert environments.free_place(own, [crossing], [beside]).tolist() != beside.tolist()
-
-
-def test_a_missing_card_is_named(small_params, tmp_path):
-    with pytest.raises(ReportError, match=r"no results/scenarios/case14.json: run "):
-        environments.write_environments(small_params, tmp_path / "results", tmp_path / "made")

@@ -205,6 +205,20 @@ def test_the_digest_of_a_run_sees_every_change(results, tmp_path):
     assert gone.policy_digest() == run.policy_digest(), "a policy that is not kept has its digest in the manifest"
 
 
+def test_what_was_played_is_told_by_weeks_and_not_by_what_made_them(params):
+    def told(**changes):
+        spec = params.environment("wcci2020")
+        spec = spec.model_copy(update={name: value for name, value in changes.items() if name != "weeks"})
+        spec = spec.model_copy(update={"weeks": spec.weeks.model_copy(update=changes.get("weeks", {}))})
+        sets = {"test": SimpleNamespace(hash=lambda: changes.get("hash", "of these weeks"))}
+        world = SimpleNamespace(spec=spec, sets=sets, operator=SimpleNamespace(danger=1.0))
+        return run_files.test_hash(SimpleNamespace(world=world))
+
+    assert told(weeks={"year": 2049, "months": [1]}) == told()
+    others = [told(thermal_factor=2.0), told(weeks={"forecast_sd": 0.5}), told(hash="of others")]
+    assert len({told(), *others}) == 4
+
+
 def test_a_provenance_is_read_by_seed(results):
     change_provenance(results, "toy/a/seed=1", None)
     assert list(read_provenance(results, "toy", "a")) == [0] and read_provenance(results, "toy", "b") == {}

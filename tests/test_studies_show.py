@@ -72,7 +72,7 @@ def test_outages_without_sac_have_no_lead(played):
     table = outages.write_outages(PARAMS, played, shown(played))
     assert table["minus_sac"].isna().all()
     assert table["intact_minus_sac"].isna().all() and table["minus_ace"].isna().all()
-    assert "over SAC" not in outages.sentences(PARAMS, table)
+    assert "over SAC" not in outages.sentences(table)
 
 
 def test_the_page_shows_each_outage_in_turn_and_the_csv_each_line(played):
@@ -94,7 +94,7 @@ def test_the_lead_with_all_lines_and_without_one(played):
     found = row(table, env="case14", variant="ace", outage="all")
     assert (found["intact_minus_sac"], found["minus_sac"]) == pytest.approx((30, 0))
     assert row(table, env="case14", variant="sac", outage="all")["minus_ace"] == pytest.approx(0)
-    first, second = outages.sentences(PARAMS, table).splitlines()[:2]
+    first, second = outages.sentences(table).splitlines()[:2]
     texts = {line.split("**")[1]: line for line in (first, second)}
     assert "the lead without a line is not significant" in texts["case14"]
     assert all("it keeps its lead" in text for env, text in texts.items() if env != "case14")
@@ -118,7 +118,7 @@ def outage_row(**other):
 )
 def test_the_intervals_decide_on_the_lead(intact_low, out_low, found):
     table = pd.DataFrame([outage_row(intact_minus_sac_low=intact_low, minus_sac_low=out_low)])
-    assert outages.sentences(PARAMS, table).endswith(found)
+    assert outages.sentences(table).endswith(found)
 
 
 def test_controls_that_do_as_well_are_named_and_those_behind_are_not():
@@ -130,7 +130,7 @@ def test_controls_that_do_as_well_are_named_and_those_behind_are_not():
             outage_row(variant="random_refine", survival=63.0, minus_ace_low=-9.0, minus_ace_high=-1.0),
         ]
     )
-    text = outages.sentences(PARAMS, table)
+    text = outages.sentences(table)
     assert (
         "SAC + lookup table survives 61.0 %, a difference to ACE of +5.0 [+1.0, +9.0] points: it is ahead."
         in text
@@ -301,7 +301,7 @@ def test_the_way_is_from_doing_nothing_to_greedy(foreseen):
 def test_what_is_said_of_foresight_follows_from_its_intervals(foreseen, column, low, high, found):
     table = foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
     table.loc[table["variant"] == "ace", [column, f"{column}_low", f"{column}_high"]] = [(low + high) / 2, low, high]
-    assert found in foresight.sentences(PARAMS, table)
+    assert found in foresight.sentences(table)
 
 
 def test_who_is_level_with_ace_and_who_is_above(foreseen):
@@ -309,16 +309,16 @@ def test_who_is_level_with_ace_and_who_is_above(foreseen):
         write_foresight_of(foreseen, env, variants=("sac", "ace", "ace_no_critic", "ace_no_actor"))
     table = foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
     table.loc[table["variant"] == "ace_no_critic", ["ace_minus_low", "ace_minus_high"]] = [-1.0, 1.0]
-    assert "No significant difference to ACE without g_LLM." in foresight.sentences(PARAMS, table)
+    assert "No significant difference to ACE without g_LLM." in foresight.sentences(table)
     table.loc[table["variant"] == "ace_no_critic", ["ace_minus_low", "ace_minus_high"]] = [-2.0, -1.0]
-    text = foresight.sentences(PARAMS, table)
+    text = foresight.sentences(table)
     assert "Above it: ACE without g_LLM." in text and "No significant difference to" not in text
 
 
 def test_a_policy_that_acts_alone_is_said_to_and_without_sac_there_is_no_lead(foreseen):
     for env in ENVS:
         write_foresight_of(foreseen, env, gain=0.0, variants=("ace",), most_played=1)
-    text = foresight.sentences(PARAMS, foresight.write_foresight(PARAMS, foreseen, shown(foreseen)))
+    text = foresight.sentences(foresight.write_foresight(PARAMS, foreseen, shown(foreseen)))
     assert "points: it acts alone." in text and "SAC" not in text
 
 

@@ -111,9 +111,9 @@ def test_advance_is_env_step_with_reconnections():
     world = make_world("wcci2020", danger=0.0)
     engine, rng, seen = WhatIf(world), np.random.default_rng(2), Counter()
     for episode in range(6):
-        world.reset("train", 20 + episode)
+        world.reset("train", 3 + 30 * episode)
         last_bus = np.ones(world.env.dim_topo, dtype=np.int8)
-        while not world._done and world.t < 120:
+        while not world._done and world.t < 200:
             state, scenario, t = world.state, world.scenario, world.t + 1
             last_bus = np.where(state.topo > 0, state.topo, last_bus)
             line, action = world.operator.reconnection(state), 0

@@ -73,11 +73,13 @@ def generator_folder():
     """Where ChroniX2Grid is installed. Raises ChronicsError where it is not, or in another version."""
     spec = importlib.util.find_spec("chronix2grid")
     if spec is None or spec.origin is None:
-        raise ChronicsError(f"making weeks needs the generator ChroniX2Grid, which is not installed: {INSTALL}")
+        raise ChronicsError(
+            f"making weeks needs RTE's generator ChroniX2Grid, which is not installed: `make weeks` does, or `{INSTALL}`"
+        )
     version = importlib.metadata.version("Chronix2Grid")
     if version != GENERATOR_VERSION:
         raise ChronicsError(
-            f"ChroniX2Grid {version} is installed, the weeks are made with {GENERATOR_VERSION}: {INSTALL}"
+            f"ChroniX2Grid {version} is installed, the weeks are made with {GENERATOR_VERSION}: `{INSTALL}`"
         )
     return Path(spec.origin).parent
 

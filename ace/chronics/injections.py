@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ace.chronics.cases import generator_folder
-
-DAY = 288  # steps of 5 minutes
+from ace.grid.weeks import DAY
 
 
 def index_of(date, days):

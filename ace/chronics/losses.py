@@ -6,9 +6,6 @@ import numpy as np
 
 from ace.chronics.errors import ChronicsError
 
-REACTIVE = 0.7
-"""MVAr of a load per MW, as in all packaged chronics."""
-
 
 @dataclass(frozen=True, slots=True)
 class Flows:

@@ -7,7 +7,7 @@ Lines, generators and loads of the region stand in the same order in the case an
 import numpy as np
 
 from ace.chronics.errors import ChronicsError
-from ace.chronics.losses import REACTIVE
+from ace.grid.weeks import REACTIVE
 
 SUBSTATIONS = (*range(32, 67), 68)
 """Of the case, in the order of the grids' substations 0 to 35."""

@@ -13,6 +13,8 @@ import numpy as np
 
 from ace.chronics.errors import ChronicsError
 
+GOLDEN = (5**0.5 - 1) / 2
+
 SPLITS = ("train", "validation", "development_test", "test")
 
 
@@ -26,10 +28,11 @@ class Plan:
 
 
 def plan_weeks(env, split, n, year, months=range(1, 13), salt=""):
-    """n Plans: the days of `months` are cut into n equal stretches, and a week begins at a random day of each.
+    """n Plans: the days of `months` are cut into n equal stretches, and a week begins at a random day of each; the first few of
+    the Plans are spread over the year as well.
 
     env: Grid2Op's name of the grid; salt: what the draw depends on beside it, for the test the full hash (40 hexadecimal
-    digits) of the commit that froze everything else. A week may run into the next month.
+    digits) of the commit that froze everything else. A week may run into the next month, not into the next year.
     """
     if split not in SPLITS:
         raise ChronicsError(f"no split {split!r}; there are: {', '.join(SPLITS)}")
@@ -43,12 +46,23 @@ def plan_weeks(env, split, n, year, months=range(1, 13), salt=""):
     rng = np.random.default_rng(_hash(salt, env, split))
     edges = np.linspace(0, len(days), n + 1)
     begins = [int(rng.integers(int(a), max(int(b), int(a) + 1))) for a, b in pairwise(edges)]
-    return [Plan(split, days[day].isoformat(), _hash(salt, env, split, i)) for i, day in enumerate(begins)]
+    plans = [Plan(split, days[day].isoformat(), _hash(salt, env, split, i)) for i, day in enumerate(begins)]
+    return [plans[i] for i in spread(n)]
 
 
-def plan_test_weeks(env, commit, n, year, months=range(1, 13)):
-    """The test weeks of a grid. commit: see `salt` in `plan_weeks`."""
-    return plan_weeks(env, "test", n, year, months, salt=commit)
+def spread(n):
+    """0 to n - 1 in an order of which every beginning is spread over the whole: who uses a few weeks has all seasons."""
+    return np.argsort(np.argsort(np.arange(n) * GOLDEN % 1)).tolist()
+
+
+def plan_test_weeks(env, commit, others, n, year, months=range(1, 13)):
+    """The test weeks of a grid. commit: see `salt` in `plan_weeks`; others: Plans of all other splits.
+
+    Raises ChronicsError where one of them has the date and seed of another.
+    """
+    plans = plan_weeks(env, "test", n, year, months, salt=commit)
+    check_disjoint([*others, *plans])
+    return plans
 
 
 def check_disjoint(plans):

@@ -1,13 +1,14 @@
 """Every number that steers a run, typed and checked before any work starts.
 
-The numbers live in params.yaml and nowhere else: no field below has a default. A *variant* is a name and its differences
-from `base`; `Params.settings(name)` merges and validates it. Whatever is wrong ends in one line (`ConfigError`) that
-names the key, what was given and what is allowed.
+The numbers live in params.yaml and nowhere else: no field below has a default, but an environment may go without a section.
+A *variant* is a name and its differences from `base`; `Params.settings(name)` merges and validates it. Whatever is wrong ends
+in one line (`ConfigError`) that names the key, what was given and what is allowed.
 """
 
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,47 +16,9 @@ from pydantic import Field, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from ace.config.environments import Chronics, Environment, Scenarios, misfits
 from ace.config.errors import ConfigError, Model, meant, validated
-from ace.config.settings import Count, Finetune, Positive, Settings, Share, Whole
-
-
-class Days(Model):
-    """Source days of the packaged chronics, numbered over all of them; disjoint, or [0] thrice where one day is packaged."""
-
-    train: list[Count]
-    validation: list[Count]
-    test: list[Count]
-
-    @model_validator(mode="after")
-    def disjoint(self):
-        only_day = self.train == self.validation == self.test == [0]
-        for a, b in (("train", "validation"), ("train", "test"), ("validation", "test")):
-            both = set(getattr(self, a)) & set(getattr(self, b))
-            if both and not only_day:
-                raise ValueError(f"days {sorted(both)} are in {a} and in {b}; a source day belongs to one split")
-        return self
-
-
-class Environment(Model):
-    grid2op: str
-    """Name of the Grid2Op environment."""
-    thermal_factor: Positive
-    """Thermal limits are multiplied by this; it sets the difficulty smoothly."""
-    horizon: Whole
-    """Steps of an episode, 5 minutes each."""
-    opponent: bool
-    """Whether Grid2Op's own opponent attacks lines."""
-    days: Days
-
-
-class Scenarios(Model):
-    seed: Count
-    train: Whole
-    validation: Whole
-    test: Whole
-    load_sd: Share
-    renewable_sd: Share
-    forecast_sd: Share
+from ace.config.settings import Count, Finetune, Positive, Settings, Whole
 
 
 class LanguageModel(Model):
@@ -109,6 +72,11 @@ class Grid(Model):
     """The same, on what the stage language_model made."""
     ablations: Ablations
 
+    @property
+    def main(self):
+        """The main comparison: what is run on every environment, baselines first."""
+        return [*self.baselines, *self.lm_baselines, *self.variants, *self.other_model]
+
 
 class Study(Model):
     """A study that plays trained policies again."""
@@ -141,6 +109,11 @@ class Foresight(Study):
     """Validation scenarios that the choice is made on, none of those by which checkpoints were chosen."""
 
 
+class Proposers(Study):
+    episodes: Whole
+    """Validation scenarios, none of those by which checkpoints were chosen."""
+
+
 class Diagnosis(Study):
     labels: Annotated[list[Whole], Field(min_length=1)]
     """How many labels are imitated, at most as many as a run has decisions."""
@@ -164,6 +137,7 @@ class Params(Model):
     grid: Grid
     environments: dict[str, Environment]
     scenarios: Scenarios
+    chronics: Chronics
     base: Settings
     language_model: LanguageModel
     language_models: dict[str, dict[str, Any]]
@@ -177,7 +151,7 @@ class Params(Model):
     official_score: OfficialScore
     foresight: Foresight
     diagnosis: Diagnosis
-    proposers: Study
+    proposers: Proposers
     variants: dict[str, dict[str, Any]]
 
     def environment(self, name):
@@ -243,6 +217,12 @@ def root():
     raise ConfigError(f"no params.yaml in {here} or above: run this inside the repository")
 
 
+def named(path):
+    """A path as a message names it: from the workspace on where it lies inside, else whole."""
+    path = Path(path)
+    return path.relative_to(root()) if path.is_relative_to(root()) else path
+
+
 def load(path=None):
     """Read and check params.yaml, every variant included. path: a file, default: the workspace's.
 
@@ -256,7 +236,8 @@ def load(path=None):
         raise ConfigError(f"{path} does not exist") from None
     except YAMLError as error:
         said, _, _ = str(error).partition("To suppress this check")
-        raise ConfigError(f"{source} is not valid YAML: {' '.join(said.split())}") from None
+        said = " ".join(said.split()).replace('"<unicode string>"', source)
+        raise ConfigError(f"{source} is not valid YAML: {said}") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{source} holds no keys")
     params = validated(Params, raw, "", source)
@@ -267,7 +248,8 @@ def load(path=None):
 
 def _mistakes(params, source):
     """What is wrong between sections, each of which is right by itself: list of messages."""
-    found, grid, ablations = [], params.grid, params.grid.ablations
+    grid, ablations = params.grid, params.grid.ablations
+    found = [f"{source}: {misfit}" for misfit in misfits(params)]
 
     def attempt(make, name):
         try:
@@ -282,6 +264,10 @@ def _mistakes(params, source):
     for key, seeds in (("seeds", params.seeds), ("grid.ablations.seeds", ablations.seeds)):
         if len(set(seeds)) < len(seeds):
             found.append(f"{source}: {key} = {seeds}: each seed once")
+    for key in ("environments", "variants", "language_models"):
+        for name in getattr(params, key):
+            if not re.fullmatch(r"\w+", name, re.ASCII):
+                found.append(f"{source}: {key}: {name!r}: a name is made of letters, digits and _: it becomes that of a folder")
     variants = {name: attempt(params.settings, name) for name in params.variants}
     for make, names in ((params.lora_settings, params.lora), (params.with_model, params.language_models)):
         for name in names:

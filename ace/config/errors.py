@@ -2,6 +2,8 @@
 
 import difflib
 import math
+from types import UnionType
+from typing import get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,6 +41,8 @@ def _message(model, prefix, error):
         return f"{place}: no such parameter{meant(str(error['loc'][-1]), _fields_at(model, error['loc'][:-1]))}"
     if error["type"] == "missing":
         return f"{place}: is missing"
+    if error["type"] == "value_error" and isinstance(error["input"], dict):  # a section whose parts do not fit together
+        return f"{place}: {error['ctx']['error']}"
     given, hint = error["input"], ""
     if isinstance(given, str) and error["type"] == "bool_type":
         hint = "; write true or false"
@@ -57,8 +61,11 @@ def _reads_as_number(given):
 def _fields_at(model, location):
     for part in location:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if annotation and getattr(annotation, "__origin__", None) is dict:
-            model = annotation.__args__[1]
+        of = [each for each in get_args(annotation) if each is not type(None)]
+        if get_origin(annotation) is dict:
+            model = of[1]
+        elif get_origin(annotation) is UnionType:  # a section that may be missing
+            model = of[0]
         elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from ace.grid.scenarios import SPLITS
+from ace.grid.scenarios import WeekScenarios
+
+LOADS = 20
+"""Scenarios of a split that its load statistics are taken from; of training weeks the first of each."""
 
 
 def environment_card(world):
@@ -22,20 +25,19 @@ def environment_card(world):
         "thermal_factor": spec.thermal_factor,
         "horizon": spec.horizon,
         "opponent": spec.opponent,
-        "source_days": len(world.source.chronic),
-        "splits": {split: _split(world.sets[split]) for split in SPLITS},
+        "splits": {split: _split(scenarios) for split, scenarios in world.sets.items()},
     }
 
 
 def _split(scenarios):
-    load = np.concatenate([scenarios[i].load_p.sum(axis=1) for i in range(min(len(scenarios), 20))])
-    return {
-        "scenarios": len(scenarios),
-        "source_days": scenarios.days.tolist(),
-        "hash": scenarios.hash(),
-        "load_mw": {
-            "mean": round(float(load.mean()), 1),
-            "min": round(float(load.min()), 1),
-            "max": round(float(load.max()), 1),
-        },
-    }
+    """Number and hash; `weeks` has the dates of the weeks and `weeks_of` their kind, `days` the numbers of the packaged days."""
+    every = 1  # of the load, a scenario a week
+    if isinstance(scenarios, WeekScenarios):
+        every, used = len(scenarios) // scenarios.n_weeks, scenarios.weeks.about[: scenarios.n_weeks]
+        source = {"weeks_of": scenarios.weeks.split, "weeks": [week["date"] for week in used]}
+    else:
+        source = {"days": scenarios.days.tolist()}
+    load = np.concatenate([scenarios[i].load_p.sum(axis=1) for i in range(0, min(len(scenarios), LOADS * every), every)])
+    stats = {"mean": load.mean(), "min": load.min(), "max": load.max()}
+    load_mw = {name: round(float(value), 1) for name, value in stats.items()}
+    return {"scenarios": len(scenarios), **source, "hash": scenarios.hash(), "load_mw": load_mw}

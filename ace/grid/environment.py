@@ -7,7 +7,7 @@ decision and the quiet steps after it make one transition of a semi-Markov decis
 
 import atexit
 import contextlib
-import warnings
+import functools
 import weakref
 from dataclasses import dataclass, fields
 
@@ -15,11 +15,12 @@ import grid2op
 import numpy as np
 from grid2op.Chronics import FromNPY
 from grid2op.Exceptions import EnvError
-from lightsim2grid import LightSimBackend
 
-from ace.config import ConfigError
+from ace.config import ConfigError, root
 from ace.grid.actions import Catalogue
-from ace.grid.scenarios import SPLITS, ScenarioSet, read_source
+from ace.grid.packaged import PackagedScenarios, make_env, read_packaged
+from ace.grid.scenarios import SPLITS, WeekScenarios
+from ace.grid.weeks import Weeks
 
 
 @dataclass(slots=True)
@@ -71,6 +72,29 @@ class GridState:
         return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
 
 
+def scenario_sets(environment, scenarios):
+    """{split: its scenarios} of an environment. environment, scenarios: the sections of the same names in `config`.
+
+    What is packaged is read when its first scenario is asked for: it takes seconds.
+    """
+    read = functools.cache(functools.partial(read_packaged, environment.grid2op))
+    days = environment.days.model_dump() if environment.days else {"packaged": environment.packaged_days}
+    sets = {
+        split: PackagedScenarios(read, split, days[split], getattr(scenarios, split), environment.horizon, scenarios)
+        for split in SPLITS
+        if days.get(split)
+    }
+    if environment.weeks:
+        folder, sd = root() / environment.weeks.path, environment.weeks.forecast_sd
+        for split in SPLITS[:3]:
+            weeks = Weeks(folder, scenarios.test_split if split == "test" else split)
+            if weeks.env != environment.grid2op:
+                key = f"environments: weeks.path = {environment.weeks.path}"
+                raise ConfigError(f"params.yaml: {key}: these are weeks of {weeks.env}, not of {environment.grid2op}")
+            sets[split] = WeekScenarios(weeks, split, getattr(scenarios, split), environment.horizon, scenarios.seed, sd)
+    return {split: sets[split] for split in SPLITS if split in sets}
+
+
 def step_reward(rho, done):
     """Reward of a step from the loading that it led to, in [-1, 1] (our reading).
 
@@ -110,7 +134,7 @@ class Features:
     """x: a state as float32 vector for the networks: loadings, overflow timers, lost lines, topology, cooldowns, injections."""
 
     def __init__(self, grid):
-        self.load_scale = np.maximum(np.abs(np.asarray(grid["load_p"])).mean(axis=(0, 1)), 1e-3).astype(np.float32)
+        self.load_scale = np.maximum(np.asarray(grid["load_scale"]), 1e-3).astype(np.float32)
         self.gen_scale = np.maximum(np.asarray(grid["gen_max"]), 1e-3).astype(np.float32)
         n_line, dim_topo, n_sub = grid["n_line"], grid["dim_topo"], grid["n_sub"]
         self.n = 3 * n_line + dim_topo + n_sub + len(self.load_scale) + len(self.gen_scale)
@@ -150,23 +174,11 @@ class World:
     def __init__(self, environment, scenarios, operator):
         """environment, scenarios, operator: the sections of the same names in `config`."""
         self.spec, self.operator = environment, Operator(operator)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                packaged = grid2op.make(environment.grid2op, test=True, backend=LightSimBackend())
-            except Exception as error:
-                reason = " ".join(str(error).split())
-                raise ConfigError(f"Grid2Op has no environment {environment.grid2op!r} packaged: {reason}") from None
-            self.source = read_source(packaged)
-            packaged.close()
-            try:
-                self.sets = {s: ScenarioSet(self.source, environment, scenarios, s) for s in SPLITS}
-            except ValueError as error:
-                raise ConfigError(f"params.yaml: {environment.grid2op}: {error}") from None
-            self.env = self._make(self.sets["train"][0])
+        self.sets = scenario_sets(environment, scenarios)
+        self.env = self._make(self.sets["train"][0])
         self.catalogue = Catalogue(self.env)
         self.features = Features(
-            {"load_p": self.source.load_p[self.sets["train"].days], "gen_max": self.source.gen_max, "n_line": self.env.n_line,
+            {"load_scale": self.sets["train"].load_means(), "gen_max": self.sets["train"].gen_max, "n_line": self.env.n_line,
              "dim_topo": self.env.dim_topo, "n_sub": self.env.n_sub}
         )  # fmt: skip
         self.env_steps = 0
@@ -177,10 +189,7 @@ class World:
         opponent = {} if self.spec.opponent else {
             "opponent_init_budget": 0.0, "opponent_budget_per_ts": 0.0, "opponent_class": grid2op.Opponent.BaseOpponent,
         }  # fmt: skip
-        env = grid2op.make(
-            self.spec.grid2op, test=True, backend=LightSimBackend(), chronics_class=Injections,
-            data_feeding_kwargs=_npy(first), **opponent,
-        )  # fmt: skip
+        env = make_env(self.spec.grid2op, chronics_class=Injections, data_feeding_kwargs=_npy(first), **opponent)
         env.set_thermal_limit(env.get_thermal_limit() * self.spec.thermal_factor)
         _close_at_exit(env)
         return env
@@ -192,11 +201,12 @@ class World:
     def reset(self, split, index):
         """Begin scenario `index` of a split; quiet steps are played until the agent is asked.
 
-        Returns a Step whose rewards belong to no decision. The opponent's draws depend on the scenario only.
+        Returns a Step whose rewards belong to no decision. The opponent's draws depend on the scenario only, by its own number:
+        a set may be a part of another.
         """
         self.scenario = self.sets[split][index]
         self.t, self.blackout, self._done = 0, False, False
-        self.state = self._first_state(1_000_000 * SPLITS.index(split) + index)
+        self.state = self._first_state(1_000_000 * SPLITS.index(split) + self.scenario.index)
         return self._until_asked([], None)
 
     def step(self, action):

@@ -81,6 +81,12 @@ class PowerFlow:
             amps[~np.isfinite(amps)] = 0
         return amps
 
+    def rho_max(self, load_p, load_q, gen_p, gen_v):
+        """Loading of the most loaded line at these injections, share of its limit; nan where `solve` has none."""
+        self.set_injections(load_p, load_q, gen_p, gen_v)
+        amps = self.solve()
+        return float("nan") if amps is None else float((amps / self.limit_a).max())
+
     def flows(self):
         """(MW, MVAr, kV) at the origin of each line after `solve`, (MW, MVAr) at its end: five (n_line,) float64."""
         grid = self._grid

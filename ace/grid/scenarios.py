@@ -1,46 +1,34 @@
-"""Train, validation and test scenarios, made from the chronics that Grid2Op packages.
+"""The scenarios of an environment: what its episodes are made of, by split.
 
-The packaged data are one to three chronics per grid, which is no honest split. So scenarios are resampled: whole days
-drawn (with replacement) from the source days of the split, joined with an hour of cross-fade at midnight, loads and
-renewables disturbed by slow noise, dispatchable generation rebalanced. A source day belongs to one split only, but where a grid
-is packaged with a single day: there the splits share it, and tell nothing of other days. Our
-reading: the paper does not say how its scenarios were made.
+A scenario is a stretch of consecutive days of one week (`ace.grid.weeks`), as it stands, with a forecast for the next step.
+A week belongs to one split. Validation and test scenarios have a week each; a training week gives one scenario for each day that
+an episode can begin with. The split `packaged`, and all splits of a grid without weeks, come from the few days that
+Grid2Op packages (`ace.grid.packaged`). Our reading: the paper does not say how its scenarios were made.
 """
 
 import hashlib
+import json
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
 
-from ace.config import ConfigError
+from ace.config import ConfigError, named
+from ace.grid.weeks import DAY
 
-DAY = 288  # steps of 5 minutes
-FADE = 12  # steps of cross-fade at midnight
-SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """All usable source days of an environment: arrays (days, 288, n) in MW, MVAr, kV; `chronic` (days,) where each is from."""
-
-    load_p: np.ndarray
-    load_q: np.ndarray
-    gen_p: np.ndarray
-    gen_v: np.ndarray
-    chronic: np.ndarray
-    gen_max: np.ndarray
-    renewable: np.ndarray
-    dispatchable: np.ndarray
+SPLITS = ("train", "validation", "test", "packaged")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Injections of one episode: rows are steps, one more than the horizon; row t of a forecast is for step t + 1."""
+    """Injections of one episode: rows are steps, two more than the horizon; row t of a forecast is for step t + 1.
+
+    origin: where it is from, (date of the week, number of its first day) or the numbers of the packaged days
+    load_p, load_q, gen_p, gen_v: (T, n) MW, MVAr, MW, kV, float32
+    """
 
     split: str
     index: int
-    days: tuple
+    origin: tuple
     load_p: np.ndarray
     load_q: np.ndarray
     gen_p: np.ndarray
@@ -54,110 +42,70 @@ class Scenario:
         return (self.load_p, self.load_q, self.gen_p, self.gen_v, self.next_load_p, self.next_load_q, self.next_gen_p)
 
 
-def read_source(env):
-    """Cut the packaged chronics of a Grid2Op environment into days. Raises ConfigError where none holds a whole one."""
-    parts, chronic, lengths = {"load_p": [], "load_q": [], "prod_p": [], "prod_v": []}, [], []
-    for number in range(len(env.chronics_handler.subpaths)):
-        env.set_id(number)
-        obs = env.reset()
-        data = env.chronics_handler.real_data.data
-        lengths.append(len(data.load_p))
-        days = (lengths[-1] - 1) // DAY
-        if not days:
-            continue
-        chronic += [number] * days
-        for name, rows in parts.items():
-            values = getattr(data, name)
-            if values is None:  # no voltage set points in the files: the grid's own, as they stand after the reset
-                values = np.tile(obs.gen_v, (len(data.load_p), 1))
-            rows.append(np.asarray(values, dtype=float)[1 : 1 + days * DAY].reshape(days, DAY, -1))
-    if not chronic:
-        raise ConfigError(
-            f"Grid2Op environment {env.name!r}: its longest chronic has {max(lengths)} rows, and at least {DAY + 1} are needed: "
-            f"one to begin with, then a day of {DAY} steps"
-        )
-    arrays = [np.concatenate(parts[name]) for name in ("load_p", "load_q", "prod_p", "prod_v")]
-    return Source(
-        *arrays, np.array(chronic), *(np.asarray(a) for a in (env.gen_pmax, env.gen_renewable, env.gen_redispatchable))
-    )
+def rounded(*arrays):
+    """As scenarios have them: 0.01 MW, float32."""
+    return (np.round(values, 2).astype(np.float32) for values in arrays)
 
 
-class ScenarioSet:
-    """The scenarios of one split: item i is made on demand, always the same for the same parameters.
+class WeekScenarios:
+    """The scenarios of one split, made on demand, always the same for the same parameters.
 
-    environment: config.Environment; scenarios: config.Scenarios
+    weeks: grid.weeks.Weeks; n: how many of them, the first ones, which are spread over the year; horizon: steps
+    forecast_sd: of log(forecast / truth)
     """
 
-    def __init__(self, source, environment, scenarios, split):
-        self.source, self.horizon, self.split = source, environment.horizon, split
-        self.seed, self.noise, self.n = scenarios.seed, scenarios, getattr(scenarios, split)
-        self.days = np.array(getattr(environment.days, split))
-        if not len(self.days) or self.days.max() >= len(source.chronic):
-            raise ValueError(
-                f"split {split!r} wants days {self.days.tolist()}, the chronics have 0 to {len(source.chronic) - 1}"
-            )
-        if environment.days.train == environment.days.test and len(source.chronic) > 1:
-            raise ValueError(f"all splits name day 0, as where one day is packaged; here are {len(source.chronic)}")
+    def __init__(self, weeks, split, n, horizon, seed, forecast_sd):
+        self.weeks, self.split, self.n_weeks, self.horizon = weeks, split, n, horizon
+        self.seed, self.forecast_sd = seed, forecast_sd
+        self.starts = (weeks.steps - horizon - 2) // DAY + 1
+        """Days of a week that an episode can begin with."""
+        if self.starts < 1:
+            there = f"the weeks of {named(weeks.folder)} have {weeks.steps - 2} steps"
+            raise ConfigError(f"params.yaml: environments: horizon = {horizon}: {there}")
+        if n > len(weeks):
+            there = f"{named(weeks.folder)} holds {len(weeks)} weeks of the split {weeks.split!r}"
+            raise ConfigError(f"params.yaml: scenarios.{split} = {n}: {there}")
 
     def __len__(self):
-        return self.n
+        return self.n_weeks * self.starts if self.split == "train" else self.n_weeks
 
     def __getitem__(self, index):
-        if not 0 <= index < self.n:
-            raise IndexError(f"{self.split} scenario {index}: there are {self.n}")
-        source, steps = self.source, self.horizon + 2
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.split} scenario {index}: there are {len(self)}")
         rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
-        # Days of one scenario come from one chronic: no August morning after a February night.
-        chronic = source.chronic[rng.choice(self.days)]
-        pool = self.days[source.chronic[self.days] == chronic]
-        days = rng.choice(pool, size=-(-steps // DAY))
-        load_p, load_q, gen_p, gen_v = (
-            _join(values, days)[:steps] for values in (source.load_p, source.load_q, source.gen_p, source.gen_v)
-        )
-        n_load, n_gen = load_p.shape[1], gen_p.shape[1]
-        sd = self.noise.load_sd / np.sqrt(2)
-        load_factor = 1 + _ar1(rng, steps, 1, 0.995, sd) + _ar1(rng, steps, n_load, 0.98, sd)
-        renewable_factor = np.exp(_ar1(rng, steps, n_gen, 0.98, self.noise.renewable_sd))
-        new_load_p, new_load_q = load_p * load_factor, load_q * load_factor
-        new_gen_p = np.where(source.renewable, np.minimum(gen_p * renewable_factor, source.gen_max), gen_p)
-        need = (new_load_p - load_p).sum(axis=1) - (new_gen_p - gen_p).sum(axis=1)
-        new_gen_p = _rebalance(new_gen_p, need, source)
-        # The forecast for the next step: the truth with a small error, again in balance.
-        next_p, next_q, next_gen = (np.roll(a, -1, axis=0) for a in (new_load_p, new_load_q, new_gen_p))
-        error = 1 + rng.normal(0, self.noise.forecast_sd, (steps, n_load))
-        next_gen = _rebalance(next_gen, (next_p * (error - 1)).sum(axis=1), source)
-        arrays = (new_load_p, new_load_q, new_gen_p, gen_v, next_p * error, next_q * error, next_gen)
-        return Scenario(self.split, index, tuple(days.tolist()), *(np.round(a, 2).astype(np.float32) for a in arrays))
+        number, start = divmod(index, self.starts) if self.split == "train" else (index, int(rng.integers(self.starts)))
+        week, rows = self.weeks[number], slice(start * DAY, start * DAY + self.horizon + 2)
+        truth = week.load_p[rows], week.load_q[rows], week.gen_p[rows]
+        ahead = forecasts(*truth, week.gen_max, self.forecast_sd, rng)
+        kv = np.tile(week.gen_v, (len(truth[0]), 1))
+        return Scenario(self.split, index, (week.date, start), *rounded(*truth, kv, *ahead))
+
+    def load_means(self):
+        """(n_load,) mean |MW| of all weeks there are, however few are used: the scale of features is the grid's own."""
+        return np.mean([np.abs(week.load_p).mean(axis=0) for week in self.weeks], axis=0)
+
+    @property
+    def gen_max(self):
+        return self.weeks[0].gen_max
 
     def hash(self):
         """Identifies the whole set; stored in every manifest."""
-        sha = hashlib.sha256()
-        for index in range(self.n):
-            for values in self[index].arrays:
-                sha.update(np.ascontiguousarray(values).tobytes())
-        return sha.hexdigest()[:16]
+        said = [self.weeks.hash(), self.split, self.n_weeks, self.horizon, self.seed, self.forecast_sd]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
-def _join(values, days):
-    """Days in sequence with a cross-fade into each next day's first hour: (len(days) * 288, n)."""
-    joined = values[days].copy()
-    weight = ((np.arange(FADE) + 1) / (FADE + 1))[:, None]
-    for i in range(1, len(days)):
-        joined[i, :FADE] = weight * joined[i, :FADE] + (1 - weight) * joined[i - 1, -1]
-    return joined.reshape(-1, values.shape[-1])
+def forecasts(load_p, load_q, gen_p, gen_max, sd, rng):
+    """(next_load_p, next_load_q, next_gen_p): row t is what is forecast at t for t + 1; the last row has none and repeats.
 
+    MW and MVAr of each load and MW of each generator have lognormal errors of their own, renewables included: on no grid quite as
+    in the packaged forecasts. What is then out of balance falls to the slack.
 
-def _ar1(rng, steps, n, phi, sd):
-    """Stationary AR(1) noise with standard deviation sd: (steps, n)."""
-    shocks = rng.normal(0, sd * np.sqrt(1 - phi**2), (steps, n))
-    shocks[0] = rng.normal(0, sd, n)
-    return lfilter([1.0], [1.0, -phi], shocks, axis=0)
+    load_p, load_q: (T, n_load) MW, MVAr; gen_p: (T, n_gen) MW; gen_max: (n_gen,) MW
+    sd: of log(forecast / truth), by grid the one at which the error in rho_max is the packaged one's (`ace.chronics.forecast`)
+    """
+    ahead = np.minimum(np.arange(1, len(load_p) + 1), len(load_p) - 1)
 
+    def disturbed(values):
+        return values * np.exp(rng.normal(0.0, sd, values.shape))
 
-def _rebalance(gen_p, need, source):
-    """Let dispatchable units take `need` MW (T,) in proportion to their room, within their limits: (T, n_gen)."""
-    up = np.where(source.dispatchable, source.gen_max - gen_p, 0).clip(min=0)
-    down = np.where(source.dispatchable, gen_p, 0).clip(min=0)
-    room = np.where(need[:, None] > 0, up, down)
-    share = np.clip(need / np.maximum(room.sum(axis=1), 1e-6), -1, 1)
-    return gen_p + share[:, None] * room
+    return disturbed(load_p[ahead]), disturbed(load_q[ahead]), np.minimum(disturbed(gen_p[ahead]), gen_max)

@@ -33,17 +33,22 @@ LOOKS = "ace.report.style"
 """How a stage's own pictures look is no result: left out of a notebook that imports it and nothing else of the report."""
 
 KINDS = {
+    "00_weeks": {"ace.config", "ace.report"},
     "03_train": {"ace.baselines"},
     "03_train_baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl", "ace.llm"},
     "03_train_lm_baseline": {"ace.coevolve", "ace.checkpoint", "ace.rl"},
+    "environments_measure": {"ace.rl", "ace.llm"},
 }
-"""Programs of notebook 03 by kind of method, and what ace/experiment.py imports for the other kinds only."""
+"""Programs that are less than what their notebook imports. Weeks need RTE's generator: how parameters are checked and how tables
+look is left out. Notebook 03 by kind of method: without what ace/experiment.py imports for the other kinds only. What
+learns nothing is measured without what learns."""
 
 MODEL = ["language_model", "base.operator", "base.refine", "base.shape", "base.finetune", "base.llm"]
 SECTIONS = {
     "language_model": MODEL,
     "paper": ["seeds", "grid", "scenarios", "environments", "base", "variants", "lora"],
     "diagnosis": ["diagnosis", "base", "variants.sac", "variants.ace"],
+    "environments": ["base.operator", "base.greedy", "variants.do_nothing", "variants.reconnect", "variants.greedy"],
     "foresight": ["foresight", "base.operator", "base.llm"],
     "lora": ["lora", *MODEL],
     "official_score": ["official_score", "base.operator"],
@@ -250,21 +255,27 @@ def section(raw, place):
 def cells_of(params):
     """[(environment, variant)] of the declared grid."""
     grid = params.grid
-    everywhere = [*grid.baselines, *grid.lm_baselines, *grid.variants, *grid.other_model]
-    cells = [(environment, variant) for environment in grid.environments for variant in everywhere]
+    cells = [(environment, variant) for environment in grid.environments for variant in grid.main]
     return cells + [(grid.ablations.environment, variant) for variant in grid.ablations.variants]
+
+
+def making(environment, chronics):
+    """Digest of what weeks are made of: the grid, when they may begin, how many."""
+    return digest([environment["grid2op"], {key: environment["weeks"][key] for key in ("path", "year", "months")}, chronics])
 
 
 def parameters(params):
     """Digests of what stages read of params.yaml. params: config.Params."""
     raw = params.model_dump()
+    environments = {name: each.without_making() for name, each in params.environments.items()}
     cells = {}
     for environment, variant in cells_of(params):
         whole = [params.scale, params.seeds_of(variant), raw["scenarios"], params.settings(variant).model_dump()]
-        cells.setdefault(environment, {})[variant] = digest([*whole, raw["environments"][environment]])
+        cells.setdefault(environment, {})[variant] = digest([*whole, environments[environment]])
     return {
         "cells": cells,
-        "environments": {name: digest([params.scale, raw["scenarios"], each]) for name, each in raw["environments"].items()},
+        "environments": {name: digest([params.scale, raw["scenarios"], each]) for name, each in environments.items()},
+        "weeks": {name: making(each, raw["chronics"]) for name, each in raw["environments"].items() if each["weeks"]},
         "sections": {name: digest([params.scale, [section(raw, p) for p in places]]) for name, places in SECTIONS.items()},
         "language_models": {name: digest(each) for name, each in raw["language_models"].items()},
     }

@@ -26,12 +26,14 @@ SECONDS = {
     "measure_lora": 25,
     "measure_official_score": 30,
     "measure_proposers": 40,
-    "paper@04_environments": 15,
+    "measure_environments": 80,
+    "environments_table": 15,
 }
 SECONDS_OTHER = 5  # tables and figures
 STATUS_S = 30.0  # a longer stage shows the time to go again, at most so often
 GRACE_S = 10.0  # for DVC and its stage to end when they are asked to
 STAGE = re.compile(r"^(Running stage|Stage) '([^']+)'(.*)")
+ENTRY = re.compile(r"^  (\S.*):\n((?:    .*\n|\n)+)", re.MULTILINE)  # of a stage, in dvc.lock
 NOISE = (
     "Updating lock file",
     "Generating lock file",
@@ -40,6 +42,9 @@ NOISE = (
     "\tgit add",
     "To enable auto",
     "\tdvc config",
+    "Verifying outputs in frozen stage",
+    "WARNING: stage: ",  # that it is frozen
+    "WARNING: Process '",  # after a run that was killed: its lock is taken away
 )
 
 
@@ -113,7 +118,8 @@ class Clock:
         return here + pace * sum(map(expected_s, self.waiting))
 
 
-def stage_names(folder, targets):
+def stage_names(folder, targets=()):
+    """Names of a folder's stages, of `targets` only where there are any."""
     command = [*dvc(), "stage", "list", "--name-only"]
     listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
     if listed.returncode:
@@ -121,13 +127,88 @@ def stage_names(folder, targets):
     return [name for name in listed.stdout.split() if not targets or name in targets]
 
 
-def repro(folder, *arguments, targets=()):
-    """`dvc repro` in a workspace, its output passed on with a line of overall progress. Returns DVC's exit code."""
-    clock = Clock(stage_names(folder, targets), foretells=folder.name == "quick")
+# --- frozen stages ----------------------------------------------------------------------------------------------------
+
+
+def kind(stage):
+    """Its name in dvc.yaml, without `@...`."""
+    return stage.partition("@")[0]
+
+
+def entries(folder):
+    """{stage: text of its entry} of dvc.lock."""
+    path = folder / "dvc.lock"
+    return dict(ENTRY.findall(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def outs(entry):
+    return re.findall(r"^    - path: (.+)$", entry.partition("    outs:\n")[2], re.MULTILINE)
+
+
+def check_frozen(folder, frozen, commit):
+    """Raises WorkspaceError if a stage of the kinds `frozen` has no results, or none any more: DVC would end within the run."""
+    noted = entries(folder)
+    of_commit = [stage for stage in stage_names(folder) if kind(stage) in frozen] if frozen else []
+    new = [stage for stage in of_commit if stage not in noted]
+    if new:
+        more = f" and {len(new) - 1} more" if new[1:] else ""
+        raise WorkspaceError(
+            f"{new[0]}{more}: no new cell or grid can be added to results that are frozen at commit {commit[:8]}; take it out of "
+            "`grid` in params.yaml and try it in profiles/quick/params.yaml with `make quick`"
+        )
+    gone = [out for stage in of_commit for out in outs(noted[stage]) if not (folder / out).exists()]
+    if gone:
+        raise WorkspaceError(
+            f"missing, of the results that are frozen at commit {commit[:8]}: `git checkout {' '.join(gone)}` brings them back"
+        )
+
+
+def restore(folder, noted, frozen):
+    """Writes the entries `noted` of frozen stages back into dvc.lock. Returns [(stage, its outs)] of those that were others.
+
+    DVC does not run a frozen stage, but where its outs or its command changed it notes them with today's digests of code.
+    """
+    now = entries(folder)
+    undone = [stage for stage, entry in noted.items() if kind(stage) in frozen and now.get(stage, entry) != entry]
+    if undone:
+        path = folder / "dvc.lock"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(ENTRY.sub(lambda found: f"  {found[1]}:\n{noted[found[1]]}" if found[1] in undone else found[0], text))
+    return [(stage, outs(noted[stage])) for stage in undone]
+
+
+# --- running it -------------------------------------------------------------------------------------------------------
+
+
+def repro(folder, *arguments, targets=(), frozen=(), commit=""):
+    """`dvc repro` in a workspace, its output passed on with a line of overall progress. Returns DVC's exit code.
+
+    frozen: names, without `@...`, of stages that are left as they are, with results of `commit`, and of which nothing is said.
+    Raises WorkspaceError where these results are others than dvc.lock notes: it goes on noting what it did.
+    """
+    noted = entries(folder)
+    try:
+        code = _repro(folder, arguments, targets, frozen)
+    finally:  # also when it is stopped
+        undone = restore(folder, noted, frozen)
+    if undone:
+        names, paths = ", ".join(stage for stage, _ in undone), " ".join(out for _, each in undone for out in each)
+        raise WorkspaceError(
+            f"frozen at commit {commit[:8]} and changed since, files or command: {names}; dvc.lock keeps what it noted; "
+            f"`git checkout {paths}` brings the results back"
+        )
+    return code
+
+
+def _repro(folder, arguments, targets, frozen):
+    stages = [stage for stage in stage_names(folder, targets) if kind(stage) not in frozen]
+    clock = Clock(stages, foretells=folder.name == "quick")
     with running([*dvc(), "repro", *arguments, *targets], folder) as process:
         said_s = clock.now()
         for line in process.stdout:
             stage = STAGE.match(line)
+            if stage and kind(stage[2]) in frozen:
+                continue
             if stage:
                 print(clock.start(stage[2], runs=stage[1] == "Running stage"), flush=True)
                 said_s = clock.now()

@@ -5,13 +5,17 @@
     python -m ace.pipeline.workspace paper --dry-run    only looks whether all is there, and estimates the time
     python -m ace.pipeline.workspace repro              not elsewhere: brings the committed results up to date (`make repro`)
 
-A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, dvc.yaml), its own params.yaml and its own
-DVC state and results. Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the
-current folder comes first on the path, and kernel.py hands the kernel the folder that it came from itself.
+A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, the weeks, dvc.yaml), its own params.yaml and its
+own DVC state and results. Its dvc.yaml freezes nothing and makes no weeks: all else is computed, by the code as it is now.
+Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the current folder comes first on the path,
+and kernel.py hands the kernel the folder that it came from itself.
 The environment is the caller's, linked as .venv, so that `dvc repro` also works by hand in there.
 """
 
 import argparse
+import importlib.util
+import io
+import json
 import os
 import subprocess
 import sys
@@ -22,10 +26,12 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from ace.pipeline.kernel import PREFIX, PYTHON
-from ace.pipeline.repro import ROOT, WorkspaceError, dvc, expected_s, repro, stage_names, surroundings
+from ace.pipeline.repro import ROOT, WorkspaceError, check_frozen, dvc, expected_s, repro, stage_names, surroundings
 
-COPIED = ("ace", "notebooks", "README.md", "dvc.yaml", ".dvcignore")
+WEEKS = "results/chronics"
+COPIED = ("ace", "notebooks", WEEKS, "README.md", ".dvcignore")
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
+MAKING = "chronics"  # the stage of the weeks
 
 # stages that ace.preflight estimates itself
 CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}
@@ -53,16 +59,42 @@ def sources(root):
         top = root / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             inside = path.relative_to(root)
-            if path.is_file() and not GENERATED.intersection(inside.parts):
+            if path.is_file() and not GENERATED.intersection(inside.parts) and path.parent.suffix != ".making":
                 yield inside
 
 
 def copy_changed(source, target):
     """Copies a file where the bytes differ; an unchanged file keeps its time, so that DVC need not hash it again."""
-    data = source.read_bytes()
+    write_changed(source.read_bytes(), target)
+
+
+def write_changed(data, target):
     if not target.is_file() or target.read_bytes() != data:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
+
+
+def read_pipeline(root):
+    """(dvc.yaml of a folder as a dict, names of its frozen stages without `@...`, the commit that their results belong to)."""
+    pipeline = YAML().load((root / "dvc.yaml").read_text(encoding="utf-8"))
+    frozen = [name for name, stage in pipeline["stages"].items() if {**stage, **stage.get("do", {})}.get("frozen")]
+    at = next((each["frozen_at"] for each in pipeline.get("vars", ()) if "frozen_at" in each), "")
+    return pipeline, frozen, at
+
+
+def thawed(root):
+    """dvc.yaml of a workspace: nothing is frozen, and weeks are an input."""
+    pipeline, frozen, _ = read_pipeline(root)
+    pipeline["stages"].pop(MAKING, None)
+    for name in frozen:
+        stage = pipeline["stages"][name]
+        stage.get("do", stage).pop("frozen")
+    for each in pipeline.get("vars", ()):
+        each.update(dict.fromkeys({"frozen_at"} & set(each), ""))
+    text, yaml = io.StringIO(), YAML()
+    yaml.width = 1000  # else commands are folded anew
+    yaml.dump(pipeline, text)
+    return text.getvalue().encode("utf-8")
 
 
 def remove_stale(folder, kept):
@@ -85,6 +117,7 @@ def prepare(name, params_file, root=ROOT):
         copy_changed(root / inside, folder / inside)
     remove_stale(folder, kept)
     copy_changed(params_file, folder / "params.yaml")
+    write_changed(thawed(root), folder / "dvc.yaml")
     link = folder / ".venv"
     if not link.exists():
         link.unlink(missing_ok=True)
@@ -117,11 +150,28 @@ def preflight(root, params_file, folder):
         raise WorkspaceError("nothing was run and no result was touched: see FAIL above")
 
 
+def check_weeks(root):
+    """Raises WorkspaceError if weeks would be made and RTE's generator is not installed. Writes results/digests.json anew."""
+    if MAKING not in read_pipeline(root)[0]["stages"] or importlib.util.find_spec("chronix2grid"):
+        return
+    for command in ([PYTHON, "-m", "ace.pipeline.digests"], [*dvc(), "status", "--json", MAKING]):
+        done = subprocess.run(command, cwd=root, env=surroundings(root), capture_output=True, text=True)
+        if done.returncode:
+            raise WorkspaceError(" ".join(done.stderr.split()))
+    stale = [stage.partition("@")[2] for stage in json.loads(done.stdout) if stage.startswith(f"{MAKING}@")]
+    if stale:
+        raise WorkspaceError(
+            f"weeks of {', '.join(stale)}: their files, parameters or the code that makes them changed, and making them needs "
+            f"RTE's generator, which is not installed: `make weeks ENV={stale[0]}` installs it and makes them, "
+            f"`git checkout {WEEKS}` brings changed files back"
+        )
+
+
 def announce(folder):
     """Says what will run and how long it takes. The time is of 2 cores."""
     params = YAML(typ="safe").load((folder / "params.yaml").read_text())
     grid = params["grid"]
-    stages = stage_names(folder, ())
+    stages = stage_names(folder)
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
     about = f"about {expected_min} minutes on 2 cores" if folder.name == "quick" else "`--dry-run` tells how long,"
     print(f"workspace: {folder.name}/ (the committed results are not touched)")
@@ -160,10 +210,10 @@ def dry_run(name, root=ROOT):
     check(root, params_file)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        copy_changed(root / "dvc.yaml", folder / "dvc.yaml")
+        write_changed(thawed(root), folder / "dvc.yaml")
         copy_changed(params_file, folder / "params.yaml")
         subprocess.run([*dvc(), "init", "-q", "--no-scm"], cwd=folder, env=surroundings(root), check=True)
-        stages = stage_names(folder, ())
+        stages = stage_names(folder)
     kinds = Counter(stage.partition("@")[0] for stage in stages)
     beside_s = sum(expected_s(stage) for stage in stages if stage.partition("@")[0] not in CELLS)
     print(f"{name}/: {len(stages)} stages would run: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
@@ -185,8 +235,14 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     try:
         if given.command == "repro":
+            check(ROOT, ROOT / "params.yaml")
+            _, frozen, commit = read_pipeline(ROOT)
+            check_frozen(ROOT, frozen, commit)
+            check_weeks(ROOT)
             preflight(ROOT, ROOT / "params.yaml", ROOT)
-            return repro(ROOT)
+            if frozen:
+                print(f"frozen, of commit {commit[:8]}, and left as they are: {', '.join(frozen)}", flush=True)
+            return repro(ROOT, frozen=frozen, commit=commit)
         return dry_run(given.command) if given.dry_run else run(given.command)
     except WorkspaceError as error:
         print(error, file=sys.stderr)

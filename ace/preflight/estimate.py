@@ -148,8 +148,10 @@ class Estimate:
         return math.ceil(calls), rounds
 
     def _steps_in_test(self, cell):
-        """At the most: every test scenario survived."""
-        return self.params.scenarios.test * self.params.environment(cell.environment).horizon
+        """At the most: every scenario that is played after training survived, those of the packaged days included."""
+        scenarios, environment = self.params.scenarios, self.params.environment(cell.environment)
+        bridged = cell.variant in self.params.grid.main and environment.weeks and environment.packaged_days
+        return (scenarios.test + (scenarios.packaged if bridged else 0)) * environment.horizon
 
     def _calls_in_test(self, cell):
         if not self.runs("llm_only"):

@@ -2,11 +2,12 @@
 
 from ace.config import ConfigError
 from ace.grid.environment import World
+from ace.grid.scenarios import WeekScenarios
 from ace.preflight.plan import environments, fail, note, ok
 
 OFFICIAL = (
-    "the official L2RPN chronics are not read yet: scenarios are resampled from the days that Grid2Op packages, at this "
-    "scale too (docs/guide.md, Paper scale, says what reading them would take)"
+    "the official L2RPN chronics are not read: weeks are made with RTE's generator and parameters and our dispatch solver, at "
+    "this scale too (docs/guide.md, Paper scale)"
 )
 
 
@@ -19,19 +20,22 @@ def findings(params):
             for split in world.sets.values():
                 split[len(split) - 1]  # made on demand: the last of them shows that all can be
         except ConfigError as error:
-            yield fail(what, f"{error}; correct environments.{name} in params.yaml, or take it out of grid")
+            yield fail(what, f"{error}; or correct environments.{name} in params.yaml, or take it out of grid")
             continue
         except Exception as error:  # whatever Grid2Op says: the other checks go on
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             yield fail(what, f"{reason}; is grid2op installed whole?")
             continue
-        days = {split: f"{len(s.days)} day{'s' if len(s.days) > 1 else ''}" for split, s in world.sets.items()}
-        counts = ", ".join(f"{len(s)} {split} from {days[split]}" for split, s in world.sets.items())
+        counts = ", ".join(f"{len(each)} {split} from {source(each)}" for split, each in world.sets.items())
         size = f"{world.env.n_sub} substations, {world.catalogue.n:,} actions"
-        said = f"{size}; scenarios of {world.spec.horizon} steps: {counts}"
-        if world.spec.days.train == world.spec.days.test:
-            yield note(what, f"{said}; all of one packaged day, so no test of other days")
-            continue
-        yield ok(what, said)
+        yield ok(what, f"{size}; scenarios of {world.spec.horizon} steps: {counts}")
     if params.scale == "paper":
         yield note("official data", OFFICIAL)
+
+
+def source(scenarios):
+    """What the scenarios of a split are made of, as "12 weeks (development_test)" or "2 packaged days"."""
+    if isinstance(scenarios, WeekScenarios):
+        drawn = "" if scenarios.weeks.split == scenarios.split else f" ({scenarios.weeks.split})"
+        return f"{scenarios.n_weeks} week{'s' if scenarios.n_weeks > 1 else ''}{drawn}"
+    return f"{len(scenarios.days)} packaged day{'s' if len(scenarios.days) > 1 else ''}"

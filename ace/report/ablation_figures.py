@@ -18,11 +18,11 @@ from matplotlib.transforms import ScaledTranslation
 from ace import stats
 from ace.report import answers
 from ace.report.ablations import NOT_RUN, available, pair, value_at
-from ace.report.labels import label
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.questions import JUDGED
-from ace.report.runs import ReportError, titled
-from ace.report.style import LINES, theme, write_figure
+from ace.report.runs import ReportError, tested
+from ace.report.style import LINES, legend_at_foot, note_absent, theme, write_figure
 from ace.stats import Estimate
 
 REASONING = ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"]
@@ -105,17 +105,20 @@ def shaping(params, results, folder):
 def generalisation(params, results, folder):
     """Trained on all or on half of the scenarios, f_LLM asked often or seldom, and SAC. Returns the table drawn."""
     keys = {"share": "train.share", "refine": "refine.enabled", "every": "refine.every"}
-    draw, title = partial(_draw_generalisation, scenarios=params.scenarios.train), "Trained on half of the scenarios"
+    weeks = params.environment(params.grid.ablations.environment).weeks
+    pool = params.scenarios.train, "weeks" if weeks else "scenarios"
+    draw, title = partial(_draw_generalisation, pool=pool), "Trained on half of the scenarios"
     return _figure(
         params, results, folder, "generalisation", title, note("generalisation"), GENERALISATION, draw, **keys
     )
 
 
-def open_questions(table, folder):
+def open_questions(params, table, folder):
     """Every contrast in points of survival with its interval; table: as `questions.write` makes it. Returns the rows."""
     data, text = table[table["unit"] == "pts of survival"], note("open_questions.figure")
     with theme():
-        write_figure(_draw_contrasts(data), data, folder / "open_questions_figure", "Open questions, drawn", text)
+        title = f"Open questions, drawn, {tested(params)}"
+        write_figure(_draw_contrasts(data, tested(params)), data, folder / "open_questions_figure", title, text)
     return data
 
 
@@ -184,11 +187,11 @@ def _figure(params, results, folder, name, title, text, variants, draw, metrics=
     missing = [variant for variant in variants if variant not in ran]
     with theme():
         figure = draw(data)
-        figure.suptitle(f"{titled(params, env)} ({params.scale}), {_seeds(data)}", fontsize="medium")
+        figure.suptitle(f"{grid_label(env)} ({tested(params)}), {_seeds(data)}", fontsize="medium")
         if missing:
-            absent = f"{NOT_RUN}: {'; '.join(label(variant) for variant in missing)}"
-            figure.supxlabel(fill(absent, int(13 * figure.get_figwidth())), fontsize="x-small", color="#5a5a5a")
-        write_figure(figure, data, folder / name, title, text)
+            absent = "; ".join(label(variant) for variant in missing)
+            note_absent(figure, fill(f"{NOT_RUN}: {absent}", int(13 * figure.get_figwidth())))
+        write_figure(figure, data, folder / name, f"{title}, {tested(params)}", text)
     return data
 
 
@@ -286,11 +289,12 @@ def _draw_shaping(data):
             panel.set_ylabel(y_label)
         panel.set_xlabel("K, units of a step's reward (log scale)")
         panel.set_title(title, fontsize="small")
-    _legend(figure, panels[2])
+    legend_at_foot(figure, panels[2])
     return figure
 
 
-def _draw_generalisation(data, scenarios):
+def _draw_generalisation(data, pool):
+    """pool: (how many weeks, or scenarios, there are to train on, which of the two)."""
     figure = Figure(figsize=(6.8, 4.4), layout="constrained")
     panel = figure.subplots()
     shares = sorted(set(data["share"]), reverse=True)
@@ -309,24 +313,17 @@ def _draw_generalisation(data, scenarios):
         rows = rows.sort_values("share", ascending=False, kind="stable")
         places = [shares.index(share) for share in rows.loc[rows["seed"].isna(), "share"]]
         _draw_points(panel, rows, places, look, name, offset=0.08 * (number - (len(series) - 1) / 2))
-    names = [f"{100 * share:g} % ({max(round(scenarios * share), 1)} scenarios)" for share in shares]
+    names = [f"{100 * share:g} % ({max(round(pool[0] * share), 1)} {pool[1]})" for share in shares]
     panel.set_xticks(range(len(shares)), names)
     panel.set_xlim(-0.5, max(len(shares), 1) - 0.5)
     _survival_axis(panel, data)
-    panel.set_xlabel("Training scenarios to draw from; the test scenarios are of other days")
+    panel.set_xlabel(f"Training {pool[1]} to draw from; the test is of others")
     panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
-    _legend(figure, panel)
+    legend_at_foot(figure, panel)
     return figure
 
 
-def _legend(figure, panel):
-    """At the foot of the figure, where it covers nothing."""
-    handles, names = panel.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
-
-
-def _draw_contrasts(data):
+def _draw_contrasts(data, test):
     figure = Figure(figsize=(8.2, 1.6 + 0.26 * len(data)), layout="constrained")
     panel = figure.subplots()
     panel.axvline(0, color="#5a5a5a", linewidth=1)
@@ -343,6 +340,6 @@ def _draw_contrasts(data):
     panel.grid(axis="y", visible=False)
     panel.set_ylim(max(len(data), 1) - 0.5, -0.5)
     panel.set_xlabel("Difference in survival, points; bar: 95 % interval")
-    title = f"The open questions (scale {data['scale'].iloc[0]})" if len(data) else NOT_RUN
+    title = f"The open questions ({test})" if len(data) else NOT_RUN
     panel.set_title(title, fontsize="medium")
     return figure

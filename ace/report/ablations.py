@@ -19,7 +19,7 @@ from ace import stats
 from ace.report import notes
 from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read
+from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read, tested
 from ace.report.tables import HEADLINE, by_metric, changes, mean_and_std
 
 NOT_RUN = "not run"
@@ -163,7 +163,8 @@ def groups(params):
 def write_ablations(params, results, folder):
     """<folder>/ablations.{csv,md,tex} of the runs under results. Returns the table, a row for each group, variant and metric.
 
-    A group is in it where another variant than its reference was run.
+    A group is in it where another variant than its reference was run; one of which a method of the main comparison alone was
+    run is not: it would compare nothing.
     """
     known, env = groups(params), params.grid.ablations.environment
     names = list(dict.fromkeys(name for group in known for name in (group.reference, *group.variants)))
@@ -171,7 +172,8 @@ def write_ablations(params, results, folder):
     rows, shown, used = [], [], {}
     for group in known:
         variants = [variant for variant in group.variants if variant in ran]
-        if not {*variants} - {group.reference}:
+        here = {*variants, group.reference} & {*ran}
+        if not here - {group.reference} or (len(here) == 1 and here <= {*declared(params)}):
             continue
         for variant in variants:
             keys = changes(params, variant) if group.settings is None else group.settings
@@ -185,8 +187,8 @@ def write_ablations(params, results, folder):
     table = pd.DataFrame(rows, columns=COLUMNS)
     write_csv(table, Path(folder) / "ablations.csv")
     parts = {"Results": (RESULTS, shown), "What they used": (BUDGETS, list(used.values()))}
-    missing = [name for name in names if name not in set(table["variant"])]
-    title = f"ACE taken apart, {grid_label(env)}, scale {params.scale}"
+    missing = [name for name in names if name not in ran]
+    title = f"ACE taken apart, {grid_label(env)}, {tested(params)}"
     write_parts(folder, "ablations", title, parts, _note(params, shown, missing))
     return table
 
@@ -199,7 +201,7 @@ def _note(params, shown, missing):
     if halves := [name for name in ablations(params) if name in HALVES]:
         parts.append(notes.note("ablations.halves", names=", ".join(f"`{name}`" for name in halves)))
     if missing:
-        parts.append(notes.note("ablations.missing", names=", ".join(f"`{name}`" for name in missing)))
+        parts.append(notes.note("ablations.missing", names="; ".join(map(label, missing))))
     return "\n\n".join(filter(None, parts))
 
 

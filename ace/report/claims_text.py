@@ -59,8 +59,13 @@ def full_markdown(table, by_grid=None):
 
 def readme_table(table):
     """The table of README's first screen: one short line a claim."""
+    return f"Scale {_scale(table, '`')}: {summary_line(table)}\n\n{markdown(HEAD, _short_rows(table))}"
+
+
+def _scale(table, quote=""):
+    """Scale and test of the claims; older tables do not say what was tested on."""
     scale = ", ".join(dict.fromkeys(table["scale"]))
-    return f"Scale `{scale}`: {summary_line(table)}\n\n{markdown(HEAD, _short_rows(table))}"
+    return ", ".join([f"{quote}{scale}{quote}", *filter(None, dict.fromkeys(table.get("test", ())))])
 
 
 def _short_rows(table):
@@ -103,9 +108,8 @@ def print_claims(table, file=None):
     for line in [("id", "claim", "paper", "here [95 % CI]", "verdict"), *_terminal_rows(table)]:
         cells = [_fitted(cell, width) for cell, width in zip(line, widths, strict=True)]
         print(" ".join(cells).rstrip(), file=file)
-    scales = ", ".join(dict.fromkeys(table["scale"]))
-    print(f"\n{summary_line(table)} Scale: {scales}.", file=file)
-    if scales == "quick":
+    print(f"\n{summary_line(table)} Scale: {_scale(table)}.", file=file)
+    if set(table["scale"]) == {"quick"}:
         print("This scale shows that all of it runs; it is too small to judge a claim.", file=file)
 
 

@@ -1,7 +1,7 @@
-"""The environments: what each grid is made of, where its actions are, how hard its scenarios are, and a drawn grid.
+"""The environments: what each grid is made of, where its actions are, how hard each split's scenarios are, and a drawn grid.
 
-Sizes and scenario statistics of the declared grids are those of results/scenarios/<env>.json; grids that are in
-params.yaml and not in the declared grid are measured here, in the same way.
+Sizes of the declared grids are those of results/scenarios/<env>.json; grids that are in params.yaml and not in the declared
+grid are measured here, in the same way. How hard they are is measured by `ace.studies.environments`, declared grids only.
 """
 
 import json
@@ -14,21 +14,22 @@ from grid2op.PlotGrid import PlotMatplot
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ace import stats
 from ace.grid.card import environment_card
 from ace.grid.environment import World
-from ace.grid.scenarios import SPLITS
 from ace.report import notes
-from ace.report.formatting import thousands, write_table
+from ace.report.formatting import thousands, with_interval, write_table
 from ace.report.labels import grid_label
-from ace.report.runs import ReportError, declared, read
+from ace.report.runs import ReportError
 from ace.report.style import theme, write_figure
+from ace.studies.environments.choice import easy_and_hopeless
 
-IDLE = ["do_nothing", "reconnect", "greedy"]
-SAMPLED = 20  # scenarios of a split that `environment_card` takes its load statistics from
-COLUMNS = ["env", "grid2op", "substations", "lines", "loads", "generators", "actions", "hub", "hub_share"]
-COLUMNS += ["thermal_factor", "horizon", "opponent", "source_days"]
-COLUMNS += [f"{what}_{split}" for split in SPLITS for what in ("days", "scenarios", "load_mean_mw", "load_max_mw")]
-COLUMNS += [f"survival_{variant}" for variant in IDLE] + ["run_here", "scale"]
+PLAYED = ["reconnect", "greedy"]
+COLUMNS = ["env", "split", "weeks", "mean_load_mw", "peak_load_mw", "renewable_share"]
+COLUMNS += [f"{variant}{end}" for variant in PLAYED for end in ("", "_low", "_high")] + ["easy_share", "hopeless_share"]
+"""Shares and survival in percent."""
+GRID_COLUMNS = ["env", "grid2op", "substations", "lines", "loads", "generators", "actions", "hub", "hub_share"]
+GRID_COLUMNS += ["thermal_factor", "horizon", "opponent", "run_here", "scale"]
 PAPER_ACTIONS = 60_000
 """The paper: "more than 60,000 discrete topology actions"."""
 FREE = 24
@@ -38,17 +39,85 @@ PAPER_GRID = "l2rpn_wcci_2020"
 
 
 def write_environments(params, results, folder):
-    """<folder>/environments.{csv,md,tex} and environments_figure.{csv,png,svg,pdf}. Returns the table."""
-    cards = {name: card(params, results, name) for name in params.environments}
-    table = pd.DataFrame([_row(params, results, *item) for item in cards.items()], columns=COLUMNS).astype(object)
-    table = table.where(table.notna(), None)
-    # grids are columns: all of them fit on a page
-    head, *cells = zip(*[HEAD, *map(_cells, table.to_dict("records"))], strict=True)
-    write_table(
-        folder, "environments", table, head, cells, f"Environments, scale {params.scale}", notes.note("environments")
+    """environments.{csv,md,tex}, grids.{csv,md,tex} and environments_figure.{csv,md,png,svg,pdf}. Returns the first two tables:
+    how hard each split is, and what each grid is."""
+    measured = {name: read_measured(params, results, name) for name in params.grid.environments}
+    table = pd.DataFrame(
+        [_split(name, split, rows) for name, (episodes, _) in measured.items() for split, rows in _by_split(episodes)],
+        columns=COLUMNS,
     )
+    note = f"{notes.note('environments')}\n\n{agreement({name: both for name, (_, both) in measured.items()})}"
+    episodes = pd.concat([each for each, _ in measured.values()])
+    title = f"How hard each split is, scale {params.scale}"
+    write_table(folder, "environments", table, HEAD, _cells(table, episodes), title, note)
+    cards = {name: card(params, results, name) for name in params.environments}
+    grids = pd.DataFrame([_grid(params, *item) for item in cards.items()], columns=GRID_COLUMNS)
+    # grids are columns: all of them fit on a page
+    head, *cells = zip(*[GRID_HEAD, *map(_grid_cells, grids.to_dict("records"))], strict=True)
+    write_table(folder, "grids", grids, head, cells, f"Grids, scale {params.scale}", notes.note("environments.grids"))
     draw(cards, params, params.grid.environments[0], folder)
-    return table
+    return table, grids
+
+
+def read_measured(params, results, env):
+    """(episodes, agreement) of results/studies/environments/<env>.csv and <env>_agreement.csv; ReportError where they are missing
+    or not of the splits that are declared."""
+    remedy = f"run `dvc repro measure_environments@{env}`"
+    names = [f"studies/environments/{env}{end}.csv" for end in ("", "_agreement")]
+    for name in names:
+        if not (Path(results) / name).is_file():
+            raise ReportError(f"no results/{name}: {remedy}")
+    # a start of packaged days is empty; a week may look like a number
+    episodes, both = (pd.read_csv(Path(results) / name, dtype={"week": str, "start": "Int64"}) for name in names)
+    test = params.scenarios.test_split if params.environment(env).weeks else "test"
+    if test not in set(episodes["split"]):
+        raise ReportError(f"results/{names[0]} has no episodes of the split {test!r}, which is tested on: {remedy}")
+    return episodes, both
+
+
+def _by_split(episodes):
+    return episodes.groupby("split", sort=False)
+
+
+def _split(env, split, rows):
+    """A dict with COLUMNS. rows: the episodes of a split; intervals are over its weeks."""
+    of = {variant: rows[rows["variant"] == variant] for variant in PLAYED}
+    weeks = of[PLAYED[0]]
+    found = {"env": env, "split": split, "weeks": len(weeks), "mean_load_mw": weeks["mean_load_mw"].mean()}
+    found |= {"peak_load_mw": weeks["peak_load_mw"].max(), "renewable_share": 100 * weeks["renewable_share"].mean()}
+    for variant, episodes in of.items():
+        survival = stats.mean(100 * episodes["survival"].to_numpy()[None])
+        found |= dict(zip((variant, f"{variant}_low", f"{variant}_high"), survival, strict=True))
+    return found | dict(zip(("easy_share", "hopeless_share"), easy_and_hopeless(rows), strict=True))
+
+
+HEAD = ["Grid", "Split", "Weeks", "Load, MW: mean (highest)", "Wind and sun, % of the generation"]
+HEAD += ["Survival, %: do nothing", "Reconnect lines [95 %]", "Greedy look-ahead [95 %]"]
+HEAD += ["Easy weeks, %", "Hopeless weeks, %", "AC power flows of greedy, an episode"]
+
+
+def _cells(table, episodes):
+    of = episodes.set_index(["env", "split", "variant"]).sort_index()
+    cells = []
+    for row in table.to_dict("records"):
+        idle, greedy = (of.loc[(row["env"], row["split"], variant)] for variant in ("do_nothing", "greedy"))
+        load = f"{thousands(row['mean_load_mw'])} ({thousands(row['peak_load_mw'])})"
+        survival = [with_interval(row[each], row[f"{each}_low"], row[f"{each}_high"], 1) for each in PLAYED]
+        shares = [f"{row[name]:.1f}" for name in ("easy_share", "hopeless_share")]
+        first = [grid_label(row["env"]), row["split"].replace("_", " "), str(row["weeks"]), load, f"{row['renewable_share']:.1f}"]
+        idle = f"{100 * idle['survival'].mean():.1f}"
+        cells.append([*first, idle, *survival, *shares, thousands(greedy["simulator_calls"].mean())])
+    return cells
+
+
+def agreement(both):
+    """A sentence: on how many do-nothing episodes Grid2Op and the fast world end at the same step. both: {env: table}."""
+    counted = []
+    for env, table in both.items():
+        same = int((table["steps_grid2op"] == table["steps_fast_world"]).sum())
+        lost = int(table["lost"].sum())
+        counted.append(f"{grid_label(env)} {same} of {len(table)} ({lost} of them end in a blackout)")
+    return notes.note("environments.agreement", counted="; ".join(counted))
 
 
 def card(params, results, name):
@@ -58,36 +127,34 @@ def card(params, results, name):
         if not path.is_file():
             raise ReportError(f"no results/scenarios/{name}.json: run notebooks/01_grids_and_actions.ipynb")
         return json.loads(path.read_text(encoding="utf-8"))
-    # No hash of all scenarios is wanted here, which is most of a card's time: as many as its statistics look at.
-    few = {split: min(SAMPLED, getattr(params.scenarios, split)) for split in SPLITS}
-    scenarios = params.scenarios.model_copy(update=few)
-    found = environment_card(World(params.environment(name), scenarios, params.base.operator))
-    for split in SPLITS:
-        found["splits"][split]["scenarios"] = getattr(params.scenarios, split)
-    return found
+    # Nothing is shown of its scenarios: one of each split will do.
+    one = dict.fromkeys(("train", "validation", "test", "packaged"), 1)
+    return environment_card(World(params.environment(name), params.scenarios.model_copy(update=one), params.base.operator))
 
 
-def _row(params, results, name, found):
-    row = {column: found[column] for column in COLUMNS[1:13] if column != "hub"}
+def _grid(params, name, found):
+    row = {column: found[column] for column in GRID_COLUMNS[1:-2] if column != "hub"}
     row |= {"env": name, "hub": int(np.argmax(found["actions_by_substation"])), "scale": params.scale}
-    row["run_here"] = name in params.grid.environments
-    for split, about in found["splits"].items():
-        row[f"days_{split}"] = " ".join(map(str, about["source_days"]))
-        row[f"scenarios_{split}"] = about["scenarios"]
-        row |= {f"load_{what}_mw_{split}": about["load_mw"][what] for what in ("mean", "max")}
-    idle = [variant for variant in IDLE if variant in declared(params)]
-    if row["run_here"] and idle:
-        runs = read(params, results, idle)
-        row |= {f"survival_{variant}": float(runs.scores(name, variant, "survival").mean()) for variant in idle}
-    return row
+    return row | {"run_here": name in params.grid.environments}
 
 
-def sentences(table):
-    """Actions against the paper's, where they are, and how hard the test scenarios are: a line of Markdown for each grid."""
-    return "\n".join(f"- **{grid_label(row['env'])}** {_said(row)}" for row in table.to_dict("records"))
+def sentences(table, grids):
+    """Actions against the paper's, where they are, and how hard the training weeks are: a line of Markdown for each grid."""
+    train = table[table["split"] == "train"].set_index("env")
+    lines = []
+    for row in grids.to_dict("records"):
+        text = f"- **{grid_label(row['env'])}** {_actions(row)}"
+        if row["env"] not in train.index:
+            lines.append(f"{text} Nothing was run on it at this scale.")
+            continue
+        found = train.loc[row["env"]]
+        text += f" Training: reconnection of lines alone survives {_percent(found['reconnect'])}, greedy look-ahead "
+        text += f"{_percent(found['greedy'])} of an episode; reconnection survives {_percent(found['easy_share'])} of the weeks "
+        lines.append(f"{text}to the end, and greedy loses {_percent(found['hopeless_share'])} within the first hour.")
+    return "\n".join(lines)
 
 
-def _said(row):
+def _actions(row):
     if row["actions"] <= PAPER_ACTIONS:
         compared = f"fewer than the paper's {PAPER_ACTIONS:,}: a small grid for tests, not one of the paper's"
     elif row["grid2op"] == PAPER_GRID:
@@ -96,31 +163,24 @@ def _said(row):
         compared = (
             f"more than the paper's {PAPER_ACTIONS:,} as well; that it is one of the paper's grids is our reading"
         )
-    text = f"has {row['actions']:,} actions, {compared}. {_percent(100 * row['hub_share'])} are at substation {row['hub']}."
-    names = {"do_nothing": "doing nothing", "reconnect": "reconnection of lines alone", "greedy": "greedy look-ahead"}
-    survived = {names[variant]: row[f"survival_{variant}"] for variant in IDLE if pd.notna(row[f"survival_{variant}"])}
-    if not survived:
-        return f"{text} Nothing was run on it at this scale."
-    return f"{text} Survival: {', '.join(f'{who} {_percent(value)}' for who, value in survived.items())} of a test episode."
+    return f"has {row['actions']:,} actions, {compared}. {_percent(100 * row['hub_share'])} are at substation {row['hub']}."
 
 
-HEAD = ["Property", "Name in Grid2Op", "Substations", "Lines", "Loads", "Generators", "Actions"]
-HEAD += ["Largest substation", "Its share of the actions", "Factor on thermal limits", "Steps of 5 minutes an episode"]
-HEAD += ["Opponent cuts lines", *(f"Source days, {split}" for split in SPLITS)]
-HEAD += [f"Load, MW, {split}: mean (highest)" for split in SPLITS]
-HEAD += [f"Survival, %: {name}" for name in ("do nothing", "reconnect lines", "greedy look-ahead")]
+GRID_HEAD = ["Property", "Name in Grid2Op", "Substations", "Lines", "Loads", "Generators", "Actions"]
+GRID_HEAD += ["Largest substation", "Its share of the actions", "Factor on thermal limits", "Steps of 5 minutes an episode"]
+GRID_HEAD += ["Opponent cuts lines", "Run at this scale"]
 
 
-def _cells(row):
+def _grid_cells(row):
     """A column of the table, top to bottom."""
     sizes = [thousands(row[name]) for name in ("substations", "lines", "loads", "generators", "actions")]
     largest = [str(row["hub"]), _percent(100 * row["hub_share"])]
-    about = [str(row["thermal_factor"]), thousands(row["horizon"]), "yes" if row["opponent"] else "no"]
-    days = [", ".join(row[f"days_{split}"].split()) for split in SPLITS]
-    means, highest = ([thousands(row[f"load_{what}_mw_{split}"]) for split in SPLITS] for what in ("mean", "max"))
-    loads = [f"{mean} ({top})" for mean, top in zip(means, highest, strict=True)]
-    survival = ["–" if (value := row[f"survival_{variant}"]) is None else f"{value:.1f}" for variant in IDLE]
-    return [grid_label(row["env"]), row["grid2op"], *sizes, *largest, *about, *days, *loads, *survival]
+    about = [str(row["thermal_factor"]), thousands(row["horizon"])]
+    return [grid_label(row["env"]), row["grid2op"], *sizes, *largest, *about, _yes(row["opponent"]), _yes(row["run_here"])]
+
+
+def _yes(value):
+    return "yes" if value else "no"
 
 
 def _percent(value):

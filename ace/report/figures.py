@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from ace import stats
-from ace.report.labels import label
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import EPISODE_METRICS, ReportError, read, titled
+from ace.report.runs import EPISODE_METRICS, ReportError, read, tested
 from ace.report.style import FAMILIES, LINES, by_panel, lines, theme, write_figure
 from ace.report.tables import main_methods
 
@@ -91,7 +91,7 @@ def comparison(params, table, runs, folder, metric="survival"):
     columns = ["env", "variant", "metric", "mean", "iqm", "ci_low", "ci_high", "mean_low", "mean_high"]
     data = data[[*columns, "n_seeds", "n_episodes", "scale"]]
     with theme():
-        title = f"{_unit(metric)}, by method"
+        title = f"{_unit(metric)}, by method, {tested(params)}"
         write_figure(_draw_comparison(params, data, metric), data, folder / "main_figure", title, note("main.figure"))
     return data
 
@@ -112,7 +112,7 @@ def last_and_best(data, metric="survival"):
     return pd.DataFrame(rows, columns=columns).round(1 if metric == "survival" else 3)
 
 
-def describe_ends(params, data, metric="survival", ours="ace", other="sac"):
+def describe_ends(data, metric="survival", ours="ace", other="sac"):
     """Where the curves end, a sentence or two a grid, as Markdown. data: as `learning_data` returns it."""
     text = []
     for env, here in data.groupby("env", sort=False):
@@ -129,7 +129,7 @@ def describe_ends(params, data, metric="survival", ours="ace", other="sac"):
         if len(last) > 2:
             near = sum(row["high"] >= last[best]["low"] for variant, row in last.items() if variant != best)
             parts.append(f"the seeds of {near or 'none'} of the {len(last) - 1} others overlap with its range")
-        text.append(f"- **{titled(params, env)}**, {CURVES[metric][0]}: {'; '.join(parts)}.")
+        text.append(f"- **{grid_label(env)}**, {CURVES[metric][0]}: {'; '.join(parts)}.")
     return "\n".join(text)
 
 
@@ -196,7 +196,7 @@ def _draw_curves(params, data, y_label):
             panel.plot([place] * 2, [last["low"], last["high"]], color=colour, lw=2)
             panel.plot([place], [last["value"]], color=colour, marker=marker, ms=4)
         seeds = ", ".join(map(str, sorted(set(here["n_seeds"]))))
-        panel.set_title(f"{titled(params, env)}\n({params.scale}, {seeds} seeds)", fontsize="medium")
+        panel.set_title(f"{grid_label(env)}\n({params.scale}, {seeds} seeds)", fontsize="medium")
         panel.set_xlabel(f"Decisions in training{scaled}", labelpad=9)
     panels[0].set_ylabel(y_label)
     if data["value"].max() > 1 and y_label == CURVES["survival"][0]:
@@ -262,7 +262,7 @@ def _draw_comparison(params, data, metric):
                 panel.plot([row["mean_low"], row["mean_high"]], [y, y], **look)
                 look |= {"marker": "o" if family == "learns" else "D", "markersize": 9 if ours else 6, "linestyle": ""}
                 panel.plot(row["mean"], y, label=f"_{family}" if ours else family, **look)
-        panel.set_title(titled(params, env).replace(", ", ",\n"), fontsize="medium")
+        panel.set_title(grid_label(env), fontsize="medium")
         if metric == "survival":
             panel.set(xlim=(0, 104), xticks=range(0, 101, 20))
         panel.grid(axis="y", visible=False)
@@ -271,7 +271,7 @@ def _draw_comparison(params, data, metric):
     for tick, variant in zip(panels[0].get_yticklabels(), variants, strict=True):
         tick.set_fontweight("bold" if variant == "ace" else "normal")
     panels[0].set_ylim(len(variants) - 0.4, -0.6)
-    key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; scale {params.scale}"
+    key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; {tested(params)}"
     figure.supxlabel(f"{_unit(metric)}\n{key}", fontsize="small")
     handles = {}
     for panel in panels:

@@ -48,8 +48,8 @@ def with_interval(value, low, high, digits, sign=""):
     """value [low, high], without the brackets where there is no interval; nothing for nan. sign="+" shows it always."""
     if math.isnan(value):
         return ""
-    ends = "" if math.isnan(low) else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
-    return f"{value:{sign}.{digits}f}{ends}"
+    ends = "" if math.isnan(low) else f" [{low:{sign}z.{digits}f}, {high:{sign}z.{digits}f}]"  # z: no -0.0
+    return f"{value:{sign}z.{digits}f}{ends}"
 
 
 def thousands(value):

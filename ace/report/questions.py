@@ -16,7 +16,7 @@ from ace.report import answers, notes
 from ace.report.ablations import COUNTS
 from ace.report.formatting import with_interval, write_csv, write_parts
 from ace.report.labels import SWEEP, grid_label, label
-from ace.report.runs import EPISODE_METRICS, ReportError, read
+from ace.report.runs import EPISODE_METRICS, ReportError, read, tested
 from ace.stats import Estimate
 
 POINTS = "pts of survival"
@@ -209,7 +209,7 @@ QUESTIONS = [
         "Q6",
         "Does it generalise: trained on half of the scenarios, tested on unseen ones and on unseen outages?",
         "All or half of the training scenarios, f_LLM asked often or seldom, compared with SAC; test scenarios are of other "
-        "days. Yes: trained on half, ACE with f_LLM asked often is above SAC. Unseen outages: a line out for the whole episode, "
+        "weeks. Yes: trained on half, ACE with f_LLM asked often is above SAC. Unseen outages: a line out for the whole episode, "
         "SAC trained on all; also the three controls that put something else in f_LLM's place.",
         [
             _minus("half: ACE (often) minus SAC", "ace_half_query_high", "ace_half_sac"),
@@ -236,7 +236,7 @@ def write(params, results, folder):
     runs, home = read(params, results), params.grid.ablations.environment
     rows, lines, missing = [], [], []
     for q in QUESTIONS:
-        envs = runs.held_out_of([]) if q.everywhere else [home]
+        envs = runs.environments if q.everywhere else [home]
         measured = {
             c.name: read_outage(results, home, c) if isinstance(c, Outage) else measure(runs, envs, c)
             for c in q.contrasts
@@ -257,7 +257,7 @@ def write(params, results, folder):
     write_csv(table, Path(folder) / "open_questions.csv")
     note = notes.note("open_questions", home=grid_label(home))
     note += "\n\n" + notes.note("open_questions.missing", names="; ".join(missing)) if missing else ""
-    title, parts = f"The open questions, scale {params.scale}", {"All contrasts": (HEAD, lines)}
+    title, parts = f"The open questions, {tested(params)}", {"All contrasts": (HEAD, lines)}
     write_parts(folder, "open_questions", title, parts, note, lead=f"{answered(table)}\n")
     return table
 

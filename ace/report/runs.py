@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from ace.config.errors import OneLine
-from ace.report.labels import grid_label
 from ace.run_files import cell_folder, frame, read_cell, read_provenance
 
 # metric -> (column of episodes.csv, factor); one value for each seed and test episode
@@ -31,7 +30,7 @@ EPISODE_METRICS = {
 RUN_METRICS = {
     # training, validation and the language model's corpus: each is a power flow of the environment itself
     "env_steps_to_train": lambda manifest: sum(
-        phase.get("env_steps", 0) for name, phase in manifest["budget"].items() if name != "test"
+        manifest["budget"].get(phase, {}).get("env_steps", 0) for phase in ("train", "validation", "corpus")
     ),
     "refinements": lambda manifest: manifest.get("refinements", 0),  # a baseline has none
 }
@@ -45,7 +44,8 @@ class ReportError(OneLine, Exception):
 class Run:
     """One seed of a cell, from results/runs/ and results/provenance/; training and provenance are None where there are none.
 
-    folder: results/runs/<env>/<variant>/seed=<n>, its name in messages; manifest: with what all seeds share.
+    folder: results/runs/<env>/<variant>/seed=<n>, its name in messages; episodes: of the test, on which every table rests;
+    manifest: with what all seeds share; packaged: episodes of the split of that name, None where it was not played.
     """
 
     seed: int
@@ -54,6 +54,7 @@ class Run:
     training: pd.DataFrame | None
     manifest: dict
     provenance: dict | None
+    packaged: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class Runs:
     environments: list
     variants: list
     cells: dict = field(repr=False)  # (env, variant) -> [Run], by seed
-    same_day: tuple = ()
-    """Environments whose test scenarios are of the training's day: see `is_same_day`."""
+    test: str = ""
+    """What was tested on, as `test_of` says it."""
 
     def of(self, env, variant):
         """All seeds of one cell: list of Run."""
@@ -78,10 +79,6 @@ class Runs:
     def environments_of(self, variants):
         """Environments in which all of these variants were run."""
         return [env for env in self.environments if all((env, variant) in self.cells for variant in variants)]
-
-    def held_out_of(self, variants):
-        """Those of them whose test days training and selection have not seen: where claims are judged."""
-        return [env for env in self.environments_of(variants) if env not in self.same_day]
 
     def seeds_of_all(self, env, variants):
         """Seeds that every one of these variants was run with, ascending; ReportError where there is none."""
@@ -100,14 +97,21 @@ class Runs:
         column, factor = EPISODE_METRICS[metric]
         return factor * np.stack([run.episodes[column].to_numpy(float) for run in runs])
 
+    def on_packaged(self, env, variant):
+        """(S, E) survival in percent on the split `packaged`, or None where not every seed has played it."""
+        played = [run.packaged for run in self.of(env, variant)]
+        return None if any(each is None for each in played) else 100 * np.stack([each["survival"] for each in played])
+
     def spent(self, env, variant, what, seeds=None):
-        """Everything one run used, all phases together (training, validation, language-model corpus, test).
+        """Everything one run used, all phases together (training, validation, language-model corpus, test; not what it was
+        asked on packaged days after that).
 
         what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds (a selection,
         default all); the corpus is counted whole for every seed, since training a single agent needs all of it.
         """
         runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
-        totals = [sum(phase.get(what, 0) for phase in run.manifest["budget"].values()) for run in runs]
+        budgets = [run.manifest["budget"].items() for run in runs]
+        totals = [sum(used.get(what, 0) for phase, used in budget if phase != "packaged") for budget in budgets]
         return sum(totals) / len(totals)
 
     def seconds(self, env, variant, phase):
@@ -118,23 +122,26 @@ class Runs:
         return float(np.mean(found)) if found else float("nan")
 
 
-def is_same_day(params, env):
-    """Whether the splits of an environment share their day, because only one is packaged."""
-    days = params.environment(env).days
-    return days.train == days.test
+def test_of(params, n=None):
+    """What a table or figure was tested on, the one place of these words: "development test: 6 weeks".
+
+    n: test scenarios that were played, where they are not all of `scenarios.test`.
+    """
+    scenarios = params.scenarios
+    weeks = any(params.environment(env).weeks for env in params.grid.environments)
+    test, what = (scenarios.test_split.replace("_", " "), "week") if weeks else ("test", "resampled scenario")
+    n = min(n or scenarios.test, scenarios.test)
+    return f"{test}: {n} {what}{'' if n == 1 else 's'}"
 
 
-def titled(params, env):
-    """An environment's name for a figure's title or a heading, with what its test is."""
-    return f"{grid_label(env)}, tested on its training day" if is_same_day(params, env) else grid_label(env)
-
-
-named = titled  # in a row of a table: the same words
+def tested(params, n=None):
+    """Scale and test for a title: "scale quick, development test: 6 weeks"; n as of `test_of`."""
+    return f"scale {params.scale}, {test_of(params, n)}"
 
 
 def declared(params):
     """Names of all methods that are run on every environment of the grid, baselines first."""
-    return [*params.grid.baselines, *params.grid.lm_baselines, *params.grid.variants, *params.grid.other_model]
+    return params.grid.main
 
 
 def ablations(params):
@@ -175,8 +182,7 @@ def read(params, results, variants=None):
     for env in environments:
         runs = [(target(params, env, variant), cells.get((env, variant), [])) for variant in variants]
         _check_same_test([(name, run) for name, seeds in runs for run in seeds])
-    same_day = tuple(env for env in environments if is_same_day(params, env))
-    return Runs(params.scale, environments, variants, cells, same_day)
+    return Runs(params.scale, environments, variants, cells, test_of(params))
 
 
 def _read_cell(results, params, env, variant):
@@ -203,29 +209,38 @@ def _run(seed_files, name, provenance, params, cell, remedy):
     for key, expected in (("env", env), ("variant", variant), ("scale", params.scale)):
         if manifest[key] != expected:
             raise ReportError(f"{name} was made for {key} {manifest[key]}, but {expected} is declared: {remedy}")
-    episodes = frame(seed_files.episodes)
-    episodes = episodes[episodes["split"] == "test"].sort_values("episode").reset_index(drop=True)
+    played = frame(seed_files.episodes).sort_values("episode")
+    episodes, packaged = (played[played["split"] == s].reset_index(drop=True) for s in ("test", "packaged"))
     columns = [column for column, _ in EPISODE_METRICS.values()]
     if episodes.empty or episodes[columns].isna().any(axis=None):
         raise ReportError(f"{name}: no test episodes or empty cells in episodes.csv: {remedy}")
     training = None if seed_files.training is None else frame(seed_files.training)
-    return Run(manifest["seed"], name, episodes, training, manifest, provenance)
+    return Run(manifest["seed"], name, episodes, training, manifest, provenance, None if packaged.empty else packaged)
 
 
 def _check_same_test(runs):
     """runs: (DVC target, Run) of one environment.
 
-    The hash identifies the whole test set; the list of episodes is compared as well, since tables pair rows by it.
+    The hash identifies the whole test set; the list of episodes is compared as well, since tables pair rows by it. Those that
+    have played the packaged days have played the same.
     """
+    _check_same_hash([(name, run) for name, run in runs if run.packaged is not None], "packaged_hash")
+    _check_same_hash(runs, "test_hash")
     first_target, first = runs[0]
     identity = ["episode", "scenario", "horizon"]
     for name, run in runs[1:]:
-        if run.manifest["test_hash"] != first.manifest["test_hash"]:
-            raise ReportError(
-                f"{run.folder} was tested on other scenarios (test_hash {run.manifest['test_hash'][:12]}) than "
-                f"{first.folder} ({first.manifest['test_hash'][:12]}): "
-                f"run `dvc repro {name}` or `dvc repro {first_target}`, whichever is old"
-            )
         if not run.episodes[identity].equals(first.episodes[identity]):
             both = f"`dvc repro -s -f {name} {first_target}`"
             raise ReportError(f"{run.folder} and {first.folder} list different test episodes: run {both}")
+
+
+def _check_same_hash(runs, key):
+    """key: of the manifest, of what was played."""
+    for name, run in runs[1:]:
+        first_target, first = runs[0]
+        mine, other = (each.manifest.get(key, "none")[:12] for each in (run, first))
+        if mine != other:
+            raise ReportError(
+                f"{run.folder} was tested on other scenarios ({key} {mine}) than {first.folder} ({other}): "
+                f"run `dvc repro {name}` or `dvc repro {first_target}`, whichever is old"
+            )

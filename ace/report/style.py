@@ -78,6 +78,24 @@ def legend_below(panel, columns=2):
     panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, fontsize="x-small", frameon=False)
 
 
+def legend_at_foot(figure, panel):
+    """A panel's legend at the foot of the figure, where it covers nothing."""
+    handles, names = panel.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+
+
+def note_absent(figure, text):
+    """At the foot of the figure; where the legend is there, as its heading, or one would cover the other."""
+    look = {"fontsize": "x-small", "color": "#5a5a5a"}
+    if not figure.legends:
+        figure.supxlabel(text, **look)
+        return
+    for legend in figure.legends:
+        legend.set_title(text)
+        legend.get_title().set(**look, multialignment="center")
+
+
 @contextmanager
 def theme():
     """rcParams of all figures. Starts from matplotlib's defaults, since a reader's own matplotlibrc must not show."""

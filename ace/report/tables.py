@@ -15,7 +15,7 @@ from ace import stats
 from ace.report import notes
 from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts, write_table, write_text
 from ace.report.labels import LABELS, grid_label, label
-from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, is_same_day, named, read
+from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read, tested
 
 COLUMNS = ["env", "variant", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls", "llm_calls", "scale"]
@@ -27,6 +27,10 @@ HEADLINE = ["survival", "reward"]
 PAIR = ["difference", "ci_low", "ci_high"]
 MEAN = ["mean_low", "mean_high"]  # of the mean's interval, shown in Markdown; the CSV has that of the IQM
 HEAD = ["Method", "Survival, % [95 % CI]", "Reward", "Env. steps", "Simulator calls", "LLM calls", "n"]
+PACKAGED = ["env", "variant", "survival", "ci_low", "ci_high", "test_survival", "test_ci_low", "test_ci_high"]
+PACKAGED += ["simulator_calls", "dc_calls", "llm_calls", "env_steps", "n_seeds", "n_episodes", "scale"]
+PACKAGED_HEAD = ["Method", "Packaged days: survival, % [95 % CI]", "Test: survival, % [95 % CI]", "Simulator calls", "LLM calls"]
+PACKAGED_HEAD += ["n"]
 ROLES_HEAD = ["Grid", "Variant", "f_LLM", "g_LLM", "Survival, % [95 % CI]", "minus ACE [95 % CI]"]
 ROLES_HEAD += ["Reward", "minus ACE [95 % CI]", "Tested after g_LLM's first adjustment"]
 
@@ -83,9 +87,40 @@ def write_main(params, results, folder, variants=None):
     write_csv(pairs, Path(folder) / "paired.csv")
     shown, parts = _with_means(runs, table), {}
     for env in runs.environments:
-        parts[named(params, env)] = HEAD, [_main_row(shown, env, variant) for variant in runs.variants]
-    write_parts(folder, "main", f"Main comparison, scale {params.scale}", parts, _main_note(params, runs))
+        parts[grid_label(env)] = HEAD, [_main_row(shown, env, variant) for variant in runs.variants]
+    write_parts(folder, "main", f"Main comparison, {tested(params)}", parts, _main_note(params, runs))
     return table, pairs
+
+
+def write_packaged(params, runs, folder):
+    """The same methods on the packaged days, with the test beside: <folder>/packaged.{csv,md,tex}. Returns a table with PACKAGED.
+
+    runs: as read. Calls and steps are those of these episodes (mean of the seeds), which are in no other table. Of runs that
+    have not played them there is no row, and without any row no file: one that is there is removed.
+    """
+    rows, parts = [], {}
+    for env in runs.environments:
+        for variant in runs.methods_of(env):
+            scores = runs.on_packaged(env, variant)
+            if scores is None:
+                continue
+            found, test = (stats.mean(each) for each in (scores, runs.scores(env, variant, "survival")))
+            budgets = [run.manifest["budget"]["packaged"] for run in runs.of(env, variant)]
+            used = {what: round(np.mean([each[what] for each in budgets])) for what in PACKAGED[8:12]}
+            rows.append([env, variant, *found, *test, *used.values(), *scores.shape, runs.scale])
+            cells = [with_interval(*found, 1), with_interval(*test, 1)]
+            cells += [thousands(used[what]) for what in ("simulator_calls", "llm_calls")]
+            parts.setdefault(grid_label(env), (PACKAGED_HEAD, []))[1].append(
+                [label(variant), *cells, f"{scores.shape[0]} x {scores.shape[1]}"]
+            )
+    table = pd.DataFrame(rows, columns=PACKAGED)
+    if rows:
+        write_csv(table, Path(folder) / "packaged.csv")
+        write_parts(folder, "packaged", f"On the packaged days, {tested(params)}", parts, notes.note("main.packaged"))
+    else:
+        for kind in ("csv", "md", "tex"):
+            (Path(folder) / f"packaged.{kind}").unlink(missing_ok=True)
+    return table
 
 
 def _with_means(runs, table):
@@ -119,10 +154,7 @@ def _main_note(params, runs):
         elif variant not in LABELS:
             settings = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in changes(params, variant).items())
             methods.append(f"- {label(variant)}: {notes.note('main.other', settings=settings or 'no setting of its own')}")
-    same = [env for env in runs.environments if is_same_day(params, env)]
-    parts = [notes.note("main"), "\n".join(methods)]
-    parts += [notes.note("main.same_day", grids=", ".join(map(grid_label, same)))] if same else []
-    return "\n\n".join(filter(None, [*parts, _processors(runs)]))
+    return "\n\n".join(filter(None, [notes.note("main"), "\n".join(methods), _processors(runs)]))
 
 
 def changes(params, variant):
@@ -165,16 +197,16 @@ def write_roles(params, results, folder, variants=None):
     for env in runs.environments:
         for variant in runs.variants:
             survival, reward = (by_metric(shown, env, variant)[metric] for metric in HEADLINE)
-            row = [named(params, env), label(variant), *HAS_ROLE.get(variant, ("", ""))]
+            row = [grid_label(env), label(variant), *HAS_ROLE.get(variant, ("", ""))]
             row += [mean_with_interval(survival), with_interval(*(survival[name] for name in differences), 1, sign="+")]
             row += [mean_and_std(reward), with_interval(*(reward[name] for name in differences), 1, sign="+")]
             rows.append([*row, f"{survival.seeds_shaped} of {survival.n_seeds}"])
-    title = f"Roles of the language model, scale {params.scale}"
+    title = f"Roles of the language model, {tested(params)}"
     write_table(folder, "ablation_roles", table, ROLES_HEAD, rows, title, notes.note("roles"))
     return table
 
 
-def roles_answer(params, table, metric="survival"):
+def roles_answer(table, metric="survival"):
     """What ACE loses without f_LLM and without g_LLM, a line for each grid, as Markdown. table: of `write_roles`."""
     lines = []
     for env in dict.fromkeys(table["env"]):
@@ -186,7 +218,7 @@ def roles_answer(params, table, metric="survival"):
         ]
         ace = cells["ace"]
         shaped = f". g_LLM shaped {ace.seeds_shaped} of {ace.n_seeds} of ACE's tested checkpoints" if ace is not None else ""
-        lines.append(f"- **{named(params, env)}**, {metric} minus ACE's: {'; '.join(said) or 'nothing to compare'}{shaped}.")
+        lines.append(f"- **{grid_label(env)}**, {metric} minus ACE's: {'; '.join(said) or 'nothing to compare'}{shaped}.")
     return "\n".join(lines)
 
 
@@ -222,10 +254,10 @@ def _points(difference, low, high):
     return f"{with_interval(difference, low, high, 1, sign='+')}, {stats.describe_interval(low, high)}"
 
 
-def leads(params, pairs, others, ours="ace", metric="survival"):
+def leads(pairs, others, ours="ace", metric="survival"):
     """`ours` minus each of others, grid by grid, as Markdown. pairs: of `paired`, which may hold a pair the other way round.
 
-    Says which grids count for no claim. What was not compared has no row.
+    What was not compared has no row.
     """
     rows = []
     for env in dict.fromkeys(pairs["env"]):
@@ -236,10 +268,8 @@ def leads(params, pairs, others, ours="ace", metric="survival"):
             ends = there[PAIR].to_numpy(float) if len(there) else -back[[PAIR[0], PAIR[2], PAIR[1]]].to_numpy(float)
             for found in ends:
                 difference = with_interval(*found, 1, sign="+")
-                rows.append([named(params, env), label(other), difference, stats.describe_interval(*found[1:])])
-    table = markdown(["Grid", f"{label(ours)} minus", f"{metric.capitalize()} [95 % CI]", "Difference"], rows)
-    same = [env for env in dict.fromkeys(pairs["env"]) if is_same_day(params, env)]
-    return f"{table}\n{notes.note('main.same_day', grids=', '.join(map(grid_label, same)))}\n" if same else table
+                rows.append([grid_label(env), label(other), difference, stats.describe_interval(*found[1:])])
+    return markdown(["Grid", f"{label(ours)} minus", f"{metric.capitalize()} [95 % CI]", "Difference"], rows)
 
 
 def evidence(judged):
@@ -254,7 +284,7 @@ def by_metric(table, env, variant):
 
 def mean_and_std(row, digits=1):
     """mean ± std of the seeds' means; the mean alone of one seed."""
-    return f"{row['mean']:.{digits}f}" + ("" if math.isnan(row["std"]) else f" ± {row['std']:.{digits}f}")
+    return f"{row['mean']:z.{digits}f}" + ("" if math.isnan(row["std"]) else f" ± {row['std']:.{digits}f}")
 
 
 def mean_with_interval(row, digits=1):

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from ace.report.compared_values import NOT_JUDGED, OUTSIDE, WIDTHS, WITHIN, Item, compare_values, missing, near, values
-from ace.run_files import POLICY, SeedFiles, cell_folder, processor, read_cell, read_provenance, seeds_in
+from ace.run_files import IDENTITY, POLICY, SeedFiles, cell_folder, processor, read_cell, read_provenance, seeds_in
 
 PUT_TOGETHER = 1e-5  # relative: six significant digits are written
 SIMULATED = 0.02  # relative: one episode of a run that ends earlier or later
@@ -42,7 +42,6 @@ LEAST = {"decisions in training": 0.02}  # seeds hardly differ in them: only by 
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 NETWORKS = ("sac", "llm_only")  # methods that compute with a neural network
 VALUES = {".csv", ".json", ".md", ".tex"}
-IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a manifest, exact everywhere
 MODELS = ("results/language_model", "results/studies/lora/", "results/studies/proposers/")  # computed by neural networks
 RUN = re.compile(r"results/runs/(?P<environment>[^/]+)/(?P<variant>[^/]+)(/seed=(?P<seed>\d+))?")
 
@@ -53,12 +52,14 @@ RUN = re.compile(r"results/runs/(?P<environment>[^/]+)/(?P<variant>[^/]+)(/seed=
 def run_numbers(run):
     """The headline numbers of a run, {name: number}. run: SeedFiles."""
     manifest, budget = run.manifest, run.manifest["budget"].values()
+    test, packaged = run.of_split("test"), run.of_split("packaged")
     numbers = {
-        "survival, % of the horizon": 100 * mean(run.episodes, "survival"),
-        "reward of an episode": mean(run.episodes, "reward"),
-        "reward of a step": mean(run.episodes, "reward_mean"),
-        "decisions in the test": sum(int(row["decisions"]) for row in run.episodes),
+        "survival, % of the horizon": 100 * mean(test, "survival"),
+        "reward of an episode": mean(test, "reward"),
+        "reward of a step": mean(test, "reward_mean"),
+        "decisions in the test": sum(int(row["decisions"]) for row in test),
     }
+    numbers |= {"survival on packaged days, %": 100 * mean(packaged, "survival")} if packaged else {}
     counts = {"decisions in training": "decisions", "refinements": "refinements", "shaped decisions": "shaped"}
     numbers |= {name: manifest[key] for name, key in counts.items() if key in manifest}
     calls = {"simulator calls": "simulator_calls", "DC calls": "dc_calls", "LLM calls": "llm_calls"}
@@ -114,13 +115,14 @@ def _compare_numbers(run, recomputed, cell, elsewhere):
         other = again.get(what, float("nan"))
         tolerance, within = "exact", number == other
         if elsewhere and len(cell) > 1:
-            low, high = expected_range([seed[what] for seed in cell], LEAST.get(what, 0.0))
+            low, high = expected_range([seed[what] for seed in cell if what in seed], LEAST.get(what, 0.0))
             low = low if what.startswith("reward") else max(low, 0.0)
             tolerance, within = f"{shown(low)} to {shown(high)}", within or low <= other <= high
         elif elsewhere:
             tolerance, within = f"{SIMULATED:g} relative", within or near(number, other, SIMULATED)
         yield Item(what, shown(number), shown(other), tolerance, WITHIN if within else OUTSIDE)
-    for key in IDENTITY:
+    more = ["packaged_hash"] if any("packaged_hash" in each.manifest for each in (run, recomputed)) else []
+    for key in (*IDENTITY, *more):
         a, b = (json.dumps(each.manifest.get(key), sort_keys=True) for each in (run, recomputed))
         texts = [text.strip('"') if len(text) <= WIDTHS[1] else digest(text.encode()) for text in (a, b)]
         yield Item(key.replace("_", " "), *texts, "exact", WITHIN if a == b else OUTSIDE)
@@ -144,9 +146,10 @@ def _is_rounded(run, recomputed):
 
 def _compare_rounded(run, recomputed):
     """The item that judges the test of the same weights in float32 and in float16."""
-    pairs = list(zip_longest(run.episodes, recomputed.episodes, fillvalue={}))
+    tests = [each.of_split("test") for each in (run, recomputed)]
+    pairs = list(zip_longest(*tests, fillvalue={}))
     differing = sum(a != b for a, b in pairs)
-    points = 100 * abs(mean(run.episodes, "survival") - mean(recomputed.episodes, "survival"))
+    points = 100 * abs(np.subtract(*(mean(test, "survival") for test in tests)))
     within = differing <= ROUNDED_EPISODES and points <= ROUNDED_SURVIVAL
     within = within and all(a.get(column) == b.get(column) for a, b in pairs for column in SAME_TEST)
     found = (f"{len(pairs)} episodes", f"{differing}, {points:.2g} points")
@@ -155,8 +158,8 @@ def _compare_rounded(run, recomputed):
 
 
 def _of_training(manifest):
-    """All but what the test used, which the sums of calls and steps cover."""
-    budget = {phase: used for phase, used in manifest["budget"].items() if phase != "test"}
+    """All but what was used in play after training, which the sums of calls and steps cover."""
+    budget = {phase: used for phase, used in manifest["budget"].items() if phase not in ("test", "packaged")}
     return {**{key: value for key, value in manifest.items() if key != "tested_weights"}, "budget": budget}
 
 
@@ -165,7 +168,7 @@ def _hashed(part):
 
 
 OF_TEST = ("survival, % of the horizon", "reward of an episode", "reward of a step", "decisions in the test")
-OF_TEST += ("environment steps", "sha256 of episodes.csv")
+OF_TEST += ("survival on packaged days, %", "environment steps", "sha256 of episodes.csv")
 SAME_TEST = ("episode", "split", "scenario", "horizon")  # of episodes.csv, exact everywhere
 CONTENTS = {
     "episodes.csv": lambda run: _hashed(run.episodes),

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from ace import config
 from ace.episodes import decisions
-from ace.grid.environment import GridState, World
+from ace.grid.environment import GridState, World, scenario_sets
 from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 
@@ -63,6 +63,16 @@ class Corpus:
 # --- play -------------------------------------------------------------------------------------------------------------
 
 
+def in_turn(scenarios, number):
+    """Which scenario of a set is the number-th to be played: each week once, then each from its next day on, then all over again.
+
+    A training set has the days of a week one after the other; whoever plays a few scenarios would see a few weeks.
+    """
+    n = len(scenarios)
+    weeks, number = getattr(scenarios, "n_weeks", n), number % n
+    return number % weeks * (n // weeks) + number // weeks
+
+
 class Player:
     """Plays scenarios of a split on the fast world: Grid2Op's rules, several times its speed."""
 
@@ -73,11 +83,10 @@ class Player:
     def play(self, index, choose, rng, limit):
         """Play a scenario until it ends or `limit` decisions were made: [episodes.Decision].
 
-        index: scenarios are taken over again where it goes beyond their number; choose: as of `episodes.decisions`;
-        rng: also of the opponent, where there is one.
+        index: as of `in_turn`; choose: as of `episodes.decisions`; rng: also of the opponent, where there is one.
         """
         self.world.attack_rng = rng
-        start = self.world.reset(self.split, index % len(self.world.sets[self.split]))
+        start = self.world.reset(self.split, in_turn(self.world.sets[self.split], index))
         return list(decisions(self.world, start, choose, limit))
 
 
@@ -179,18 +188,19 @@ def build(params, environment, progress=False):
     """The corpus of an environment (by name), made by `config.jobs()` processes; their number changes nothing in it."""
     settings = params.language_model
     place = _place(params, environment)
+    scenarios = len(scenario_sets(params.environment(environment), params.scenarios)["train"])
     budget = dict.fromkeys(("simulator_calls", "dc_calls", "env_steps", "episodes"), 0)
     with Parallel(n_jobs=config.jobs()) as parallel:
         run = lambda tasks: _collect(parallel, tasks, budget)  # noqa: E731
         scan = _until(
             settings.scan, lambda i: delayed(_scan_episode)(place, i, settings.seed, settings.shortlist), run,
-            params.scenarios.train, "scan", progress,
+            scenarios, "scan", progress,
         )  # fmt: skip
         seen = [pair for part in scan for pair in part][: settings.scan]
         actions = _choose_set(place, seen, settings, run)
         episodes = _until(
             settings.states, lambda i: delayed(_label_episode)(place, i, settings.seed, actions), run,
-            params.scenarios.train, "states", progress,
+            scenarios, "states", progress,
         )  # fmt: skip
     return Corpus(actions, [episode for episode in episodes if episode], budget)
 
@@ -208,15 +218,19 @@ def _choose_set(place, seen, settings, run):
 
 
 def _until(wanted, task, run, scenarios, name, progress):
-    """Episodes in order, scenarios 0, 1, .. (over again with other behaviour), until there are `wanted` states."""
-    done, have, first = [], 0, 0
+    """Episodes in order, scenarios in turn (over again with other behaviour), until there are `wanted` states.
+
+    scenarios: after more than so many in a row without any it gives up
+    """
+    done, have, first, calm = [], 0, 0, 0
     bar = tqdm(total=wanted, desc=name, unit="state", disable=not progress)
     while have < wanted:
         parts = run([task(first + i) for i in range(EPISODES_AT_ONCE)])
         new = sum(len(part) for part in parts)
         done, have, first = done + parts, have + new, first + EPISODES_AT_ONCE
         bar.update(min(new, wanted - bar.n))
-        if not new and first > scenarios:
+        calm = 0 if new else calm + EPISODES_AT_ONCE
+        if calm > scenarios:
             raise config.ConfigError(f"{have} states of danger in {first} episodes: operator.danger is too high for it")
     bar.close()
     return done

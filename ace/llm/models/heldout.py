@@ -11,7 +11,7 @@ import numpy as np
 from ace.config import ConfigError
 from ace.episodes import decisions
 from ace.grid.environment import GridState
-from ace.llm.models.corpus import BEHAVIOURS, Visit, behave, best_of, legal_of
+from ace.llm.models.corpus import BEHAVIOURS, Visit, behave, best_of, in_turn, legal_of
 from ace.llm.policy_actor import BadCase, PolicyActor
 
 AN_EPISODE = 8
@@ -39,7 +39,7 @@ def mixed_episodes(world, whatif, actions, split, seed):
 
     for number in range(PASSES * n * len(BEHAVIOURS)):
         rng, behaviour, known = np.random.default_rng([seed, 4, number]), BEHAVIOURS[number % len(BEHAVIOURS)], []
-        start = world.reset(split, number // len(BEHAVIOURS) % n)
+        start = world.reset(split, in_turn(world.sets[split], number // len(BEHAVIOURS)))
         played = decisions(world, start, choose, limit=DECISIONS)
         yield [Visit(d.state, d.action, d.reward, d.rho_after, *known[-1]) for d in played]
 

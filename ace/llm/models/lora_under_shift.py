@@ -16,6 +16,7 @@ from ace.grid.fastworld import FastWorld
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient, Recorder
 from ace.llm.finetune import lora_round
+from ace.llm.models.corpus import in_turn
 from ace.llm.models.heldout import heldout_states, mixed_episodes, one_proposal
 from ace.llm.policy_actor import BadCase, PolicyActor
 from ace.stats import mean_interval
@@ -65,7 +66,7 @@ def shifted_world(params, environment, visits, seed):
     lasted = {}
     for line in np.argsort(-loading, kind="stable").tolist():
         shifted.line = line
-        lasted[line] = min(_lasts(shifted, index) for index in range(min(TRIED, len(shifted.sets["train"]))))
+        lasted[line] = min(_lasts(shifted, in_turn(shifted.sets["train"], number)) for number in range(TRIED))
         if lasted[line] >= LASTS:
             break
     # On a hard grid none may last so long: then the one that lasts longest, of equals the most loaded.

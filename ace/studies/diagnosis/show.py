@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ace.report.labels import label
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, titled
+from ace.report.runs import ReportError
 from ace.report.style import LINES, MORE_LINES, legend_below, lines, save, theme, write_caption
 
 NEARLY = 0.9
@@ -29,7 +29,7 @@ def write_figures(params, results, folder):
         if not path.is_file():
             raise ReportError(f"no results/studies/diagnosis/{env}.csv: run notebooks/studies/diagnosis_measure.ipynb")
         tables[env] = pd.read_csv(path, dtype={"x": str})
-        write_figure(tables[env], folder, env, titled(params, env))
+        write_figure(tables[env], folder, env, grid_label(env))
     return tables
 
 

@@ -58,7 +58,7 @@ def _table(played):
 def _validate(environment, tried, episodes, variant, seed, policy):
     """All episodes of one run with each number of actions: list of dicts with COLUMNS."""
     params, world = config.load(), world_of(environment)
-    scenarios = unseen_validation(world, params.scenarios, episodes)
+    scenarios = unseen_validation(world, params.scenarios, episodes, "foresight.episodes")
     world = with_validation(training_world(world), scenarios)
     unseen = range(params.scenarios.validation, len(scenarios))
     return [row for n in tried for row in _play(environment, world, "validation", unseen, variant, seed, policy, n)]

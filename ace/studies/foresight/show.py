@@ -6,14 +6,15 @@ Reads results/studies/foresight/<env>.csv (`ace/studies/foresight/measure.py`) a
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ace import stats
 from ace.report.formatting import markdown, with_interval, write_table
-from ace.report.labels import label
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, named, read, titled
+from ace.report.runs import ReportError, read, tested
 from ace.report.style import by_panel, lines, theme, write_figure
 
 OURS, REFERENCE, WITHIN_SET = "ace", "sac", "set"
@@ -48,9 +49,9 @@ def write_foresight(params, results, folder):
     played = {env: read_foresight(params, results, env) for env in params.grid.environments}
     rows = [row for env, each in played.items() for row in of_environment(params, results, env, each)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    title, text = f"Policies with foresight, scale {params.scale}", f"{note('foresight')}\n\n{sentences(params, table)}"
-    write_table(folder, "foresight", table, HEAD, _cells(params, table), title, text)
-    draw(params, played, folder)
+    title, text = f"Policies with foresight, {tested(params)}", f"{note('foresight')}\n\n{sentences(table)}"
+    write_table(folder, "foresight", table, HEAD, _cells(table), title, text)
+    draw(played, folder)
     return table
 
 
@@ -92,11 +93,14 @@ def _minus(scores, a, b):
 
 
 def _way(own, alone, floor):
-    """Of the way from a floor to greedy look-ahead, in percent; nan where one of the three was not played."""
+    """Of the way from a floor to greedy look-ahead, in percent; nan where one of the three was not played, or there is no way."""
     if own is None or floor not in alone or CEILING not in alone:
         return NOTHING
-    strata = [[own, alone[floor], alone[CEILING]]]
-    return stats.estimate(strata, lambda m: 100 * (m[..., 0] - m[..., 1]) / (m[..., 2] - m[..., 1]))
+    def share(means):
+        way = means[..., 2] - means[..., 1]
+        return 100 * (means[..., 0] - means[..., 1]) / np.where(way == 0, np.nan, way)
+
+    return stats.estimate([[own, alone[floor], alone[CEILING]]], share)
 
 
 def _matrix(rows, scenarios, env):
@@ -108,18 +112,18 @@ def _matrix(rows, scenarios, env):
     return 100 * matrix.to_numpy(float)
 
 
-def as_markdown(params, table):
+def as_markdown(table):
     """Some rows of the table, and the note."""
-    return f"{markdown(HEAD, _cells(params, table))}\n{note('foresight')}\n"
+    return f"{markdown(HEAD, _cells(table))}\n{note('foresight')}\n"
 
 
-def _cells(params, table):
+def _cells(table):
     cells = []
     for row in table.to_dict("records"):
         points = [_points(row, column) for column in ("gain", "minus_sac", "minus_set")]
         survival = with_interval(row["survival"], row["survival_low"], row["survival_high"], 1)
         before = "" if math.isnan(row["alone"]) else f"{row['alone']:.1f}"
-        cells.append([named(params, row["env"]), _name(row), str(row["n_candidates"]), survival, before, *points])
+        cells.append([grid_label(row["env"]), _name(row), str(row["n_candidates"]), survival, before, *points])
     return cells
 
 
@@ -131,7 +135,7 @@ def _points(row, column):
     return with_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], 1, sign="+")
 
 
-def sentences(params, table):
+def sentences(table):
     """What foresight gives ACE, whether its lead over SAC stays, and who is as good: some sentences a grid."""
     text = []
     for env in dict.fromkeys(table["env"]):
@@ -139,7 +143,7 @@ def sentences(params, table):
         if OURS not in rows:
             continue
         ours = rows[OURS]
-        line = f"- **{titled(params, env)}**: {label(OURS)} survives {ours['survival']:.1f} % with foresight, alone "
+        line = f"- **{grid_label(env)}**: {label(OURS)} survives {ours['survival']:.1f} % with foresight, alone "
         line += f"{ours['alone']:.1f} %, a gain of {_points(ours, 'gain')} points: {_gained(ours)}."
         if REFERENCE in rows:
             line += f" {label(REFERENCE)} gains {_points(rows[REFERENCE], 'gain')}: {_gained(rows[REFERENCE])}. With foresight "
@@ -169,7 +173,7 @@ def _side(row, column, above, below):
     return {1: above, -1: below, 0: "not significant"}[stats.sign(row[f"{column}_low"], row[f"{column}_high"])]
 
 
-def draw(params, played, folder):
+def draw(played, folder):
     """A panel for each grid: survival on validation by the number of actions compared, the chosen number in a ring; at most
     six methods, all of them in the CSV."""
     found = []
@@ -196,7 +200,7 @@ def draw(params, played, folder):
             panel.set_xticks(ticks, ["alone" if tick == ALONE else str(tick) for tick in ticks])
             panel.minorticks_off()
             panel.set(xlabel="Actions compared", ylim=(0, 104))
-            panel.set_title(titled(params, env), fontsize="medium")
+            panel.set_title(grid_label(env), fontsize="medium")
         panels[0].set_ylabel("Survival on validation, % of the horizon")
         figure.legend(
             *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize="small", frameon=False

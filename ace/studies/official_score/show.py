@@ -13,7 +13,7 @@ from ace import stats
 from ace.report.formatting import with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError
+from ace.report.runs import ReportError, tested
 
 REFERENCES = ["reconnect", "sac"]
 FIXED = {
@@ -58,7 +58,8 @@ def write_scores(params, results, folder):
     """Writes official_score.{csv,md,tex} into folder: a row for each method. Returns the table."""
     table = pd.DataFrame(_of_environment(params, results, params.grid.ablations.environment), columns=COLUMNS)
     cells = [_cells(row) for row in table.itertuples()]
-    title, text = f"Official L2RPN score, scale {params.scale}", f"{note('official_score')}\n\n{sentences(table)}"
+    title = f"Official L2RPN score, {tested(params, params.official_score.episodes)}"
+    text = f"{note('official_score')}\n\n{sentences(table)}"
     write_table(folder, "official_score", table, HEAD, cells, title, text)
     return table
 

@@ -14,6 +14,7 @@ from grid2op.Exceptions import Grid2OpException
 from ace import config, evaluate
 from ace.episodes import decisions, do_nothing
 from ace.grid.environment import Operator, World
+from ace.llm.models.corpus import in_turn
 from ace.trained_policies import agent_of, play_tasks, tasks_of, world_of, write_rows
 
 TRIED, LASTS = 3, 48
@@ -65,7 +66,7 @@ def choose_lines(world, number):
     than `number` last so long, those that last longest are added, of equals the most loaded. Lines that an opponent
     attacks are left out: they are lost in training too, and some opponents rest while one of theirs is out.
     """
-    tried = range(min(TRIED, len(world.sets["train"])))
+    tried = [in_turn(world.sets["train"], number) for number in range(TRIED)]
     asked = [state for index in tried for state in _asked(OutageWorld(world, None), index)]
     loading = np.mean([state.rho for state in asked], axis=0)
     lasted = {}

@@ -11,9 +11,9 @@ import pandas as pd
 
 from ace import stats
 from ace.report.formatting import markdown, with_interval, write_table
-from ace.report.labels import label
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, ablations, declared, named, read, titled
+from ace.report.runs import ReportError, ablations, declared, read, tested
 
 REFERENCE = "sac"
 OURS = "ace"
@@ -51,21 +51,22 @@ def write_outages(params, results, folder):
     others the rows of "all" and what follows for ACE. Returns the table."""
     rows = [row for env in params.grid.environments for row in of_environment(params, results, env)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    text, cells = f"{note('outages')}\n\n{sentences(params, table)}", _cells(params, table[table["outage"] == ALL])
-    write_table(folder, "outages", table, HEAD, cells, f"Unseen outages, scale {params.scale}", text)
+    text, cells = f"{note('outages')}\n\n{sentences(table)}", _cells(table[table["outage"] == ALL])
+    title = f"Unseen outages, {tested(params, params.outages.episodes)}"
+    write_table(folder, "outages", table, HEAD, cells, title, text)
     return table
 
 
-def as_markdown(params, table):
+def as_markdown(table):
     """Some rows of the table, and the note."""
-    return f"{markdown(HEAD, _cells(params, table))}\n{note('outages')}\n"
+    return f"{markdown(HEAD, _cells(table))}\n{note('outages')}\n"
 
 
-def sentences(params, table):
+def sentences(table):
     """Whether ACE keeps its lead, and which controls are as good as it or better: a sentence or three a grid, as Markdown."""
     lines = []
     for row in table[(table["variant"] == OURS) & (table["outage"] == ALL)].to_dict("records"):
-        text = f"- **{titled(params, row['env'])}**: {label(OURS)} survives {row['survival']:.1f} % without a line, "
+        text = f"- **{grid_label(row['env'])}**: {label(OURS)} survives {row['survival']:.1f} % without a line, "
         text += f"a change of {_points(row, 'change')} points."
         if not math.isnan(row["minus_sac"]):
             text += (
@@ -105,7 +106,7 @@ HEAD = ["Grid", "Method", "Line out", "Survival, % of the horizon [95 %]", "With
 HEAD += ["Points above SAC [95 %]", "Seeds x episodes"]
 
 
-def _cells(params, table):
+def _cells(table):
     cells = []
     for row in table.to_dict("records"):
         survival = with_interval(row["survival"], row["ci_low"], row["ci_high"], 1)
@@ -113,7 +114,7 @@ def _cells(params, table):
         points = [_points(row, "change"), _points(row, "minus_sac")]
         count = f"{row['n_seeds']} x {row['n_episodes']}"
         cells.append(
-            [named(params, row["env"]), label(row["variant"]), out, survival, f"{row['intact']:.1f}", *points, count]
+            [grid_label(row["env"]), label(row["variant"]), out, survival, f"{row['intact']:.1f}", *points, count]
         )
     return cells
 

@@ -7,9 +7,9 @@
            of actions of several sizes, chosen as the language model's was, and over the whole catalogue, and the trained
            policies, which learnt from a proposer and act without a simulator
 
-All on scenarios of the validation's days, those played alone other ones than checkpoints were chosen by. No test scenario
-is played, and nothing but the classifier is trained. The rule of the rows `_elsewhere` was found on other held-out states of
-these days, some of them of scenarios that are played alone here.
+All on validation scenarios of weeks by which no checkpoint was chosen (on packaged days: of the validation's days, drawn anew).
+No test scenario is played, and nothing but the classifier is trained. The rule of the rows `_elsewhere` was found on held-out
+states of packaged days.
 """
 
 from functools import lru_cache
@@ -17,11 +17,11 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 import torch
+from tqdm import tqdm
 
 from ace import baselines, config, evaluate
 from ace.grid.environment import World
 from ace.grid.fastworld import training_world
-from ace.grid.scenarios import ScenarioSet
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient
 from ace.llm.controls import ControlActor, control
@@ -35,7 +35,7 @@ from ace.rl.policy import Policy, load_policy
 from ace.run_files import cell_folder, read_cell
 from ace.stats import estimate, paired_difference
 from ace.studies.proposers import classifier
-from ace.trained_policies import play_tasks, tasks_of, unseen_validation, with_validation, write_rows
+from ace.trained_policies import Beyond, play_tasks, tasks_of, unseen_validation, with_validation, write_rows
 
 COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
 COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
@@ -99,16 +99,18 @@ def measure_rates(environment, plain):
     """The rates of the embedded model, of chance, of the lookup table and of the classifier `plain` on
     STATES * `language_model.heldout_states` different states, and of those that rank also with each round elsewhere.
 
-    Met as those of the model's own measurement, in more scenarios of the validation's days, whose noise was drawn anew (an
-    opponent's draws are validation's). Behaviours begin an episode alike, so that many a state is met more than once; each
+    Met as those of the model's own measurement, in the weeks that are played alone, with first days and forecasts drawn
+    anew. Behaviours begin an episode alike, so that many a state is met more than once; each
     counts once here. <metric>_minus_<other>: the paired difference of two proposers, PAIRED. As `llm.models.rates.tabled` gives
     it, the intervals over scenarios: states of one scenario are drawn together.
     """
-    params, world, scenarios, textmap, manifest, model, tokenizer = _bench(environment)
+    params, world, _, textmap, manifest, model, tokenizer = _bench(environment)
     settings, run, whatif = params.language_model, params.base, WhatIf(world)
-    fresh = {"seed": params.scenarios.seed + 1, "validation": len(scenarios)}
-    fresh = ScenarioSet(world.source, world.spec, params.scenarios.model_copy(update=fresh), "validation")
-    world, states, wanted = with_validation(world, fresh), {}, STATES * settings.heldout_states
+    anew = params.scenarios.model_copy(update={"seed": params.scenarios.seed + 1})
+    fresh = unseen_validation(world, anew, params.proposers.episodes, "proposers.episodes")
+    world, states = with_validation(world, Beyond(fresh, params.scenarios.validation)), {}
+    wanted, bar = STATES * settings.heldout_states, tqdm(desc=f"{environment}, held-out states", unit="state")
+    bar.total = wanted
     for number in range(PASSES):
         if len(states) < wanted:
             found, _ = heldout_states(
@@ -116,6 +118,8 @@ def measure_rates(environment, plain):
                 A_PASS * settings.heldout_states, settings.seed + number,
             )  # fmt: skip
             states |= {b"".join(a.tobytes() for a in state.to_arrays().values()): state for state in found}
+            bar.update(min(len(states), wanted) - bar.n)
+    bar.close()
     client, unmasked = (
         LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f"embedded-{environment}")
         for changes in ({}, {"masked": False})
@@ -223,12 +227,12 @@ def _manifest(environment):
 def _bench(environment):
     """What all tasks share, made once a process: (params, world, scenarios, textmap, manifest, model, tokenizer).
 
-    scenarios: of the validation's days, as many as the test has, in addition to those that a run validates on, which come first.
+    scenarios: of validation, those that a run validates on first, then `proposers.episodes` others.
     """
     torch.set_num_threads(1)
     params = config.load()
     world = World(params.environment(environment), params.scenarios, params.base.operator)
-    scenarios = unseen_validation(world, params.scenarios, params.scenarios.test)
+    scenarios = unseen_validation(world, params.scenarios, params.proposers.episodes, "proposers.episodes")
     folder = config.root() / "results" / "language_model" / environment
     return params, world, scenarios, TextMap(world), _manifest(environment), *embedded.load(folder)
 

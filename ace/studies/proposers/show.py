@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from ace import stats
 from ace.report.formatting import markdown, thousands, with_interval, write_table
-from ace.report.labels import label
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, named, titled
+from ace.report.runs import ReportError
 from ace.report.style import lines, theme, write_figure
 
 NAMES = {
@@ -50,9 +50,9 @@ def write_proposers(params, results, folder):
     sizes = table["proposer"].str.removeprefix(SET).where(table["proposer"].str.startswith(SET))
     each = table["simulator_calls"] / table["n_episodes"]
     table = table.assign(set_size=pd.to_numeric(sizes), simulator_calls_an_episode=each, scale=params.scale)
-    text = f"{note('proposers')}\n\n{sentences(params, table)}"
-    write_table(folder, "proposers", table, HEAD, _cells(params, table), f"Proposers, scale {params.scale}", text)
-    draw(params, table, folder)
+    text = f"{note('proposers')}\n\n{sentences(table)}"
+    write_table(folder, "proposers", table, HEAD, _cells(table), f"Proposers, scale {params.scale}", text)
+    draw(table, folder)
     return table
 
 
@@ -62,19 +62,19 @@ def name_of(proposer):
     return NAMES[proposer]
 
 
-def as_markdown(params, table):
+def as_markdown(table):
     """The table and its note."""
-    return f"{markdown(HEAD, _cells(params, table))}\n{note('proposers')}\n"
+    return f"{markdown(HEAD, _cells(table))}\n{note('proposers')}\n"
 
 
-def _cells(params, table):
+def _cells(table):
     cells = []
     for row in table[table["learnt"] == ""].to_dict("records"):
         found = table[(table["grid"] == row["grid"]) & (table["proposer"] == row["proposer"]) & (table["learnt"] != "")]
         learnt = next(iter(found.to_dict("records")), None)
         own = [_survival(row), _points(row, "minus_sac"), thousands(row["simulator_calls_an_episode"])]
         policy = [label(learnt["learnt"]), _survival(learnt), _points(learnt, "minus_proposer")] if learnt else [""] * 3
-        cells.append([named(params, row["grid"]), name_of(row["proposer"]), *own, *policy])
+        cells.append([grid_label(row["grid"]), name_of(row["proposer"]), *own, *policy])
     return cells
 
 
@@ -86,14 +86,14 @@ def _points(row, column):
     return with_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], 1, sign="+")
 
 
-def sentences(params, table):
+def sentences(table):
     """Whether ACE's policy has learnt what f_LLM knows, and what more there was to know: a line a grid, as Markdown."""
     lines = []
     for env in dict.fromkeys(table["grid"]):
         rows = {(r["proposer"], r["learnt"]): r for r in table[table["grid"] == env].to_dict("records")}
         teacher, best = rows[TEACHER, ""], rows["greedy", ""]
         text = (
-            f"- **{titled(params, env)}**: the language model by itself survives {_survival(teacher)} %, "
+            f"- **{grid_label(env)}**: the language model by itself survives {_survival(teacher)} %, "
             f"look-ahead over all actions {_survival(best)} %"
         )
         ours, reference = rows.get((TEACHER, OURS)), rows.get((UNTAUGHT, REFERENCE))
@@ -117,7 +117,7 @@ def _learnt(row):
     ]
 
 
-def draw(params, table, folder):
+def draw(table, folder):
     """A panel for each grid, a row for each proposer: alone in grey, the policy that learnt from it in its own colour."""
     grids, order = list(dict.fromkeys(table["grid"])), list(dict.fromkeys(table["proposer"]))
     learnt = dict(table.loc[table["learnt"] != "", ["proposer", "learnt"]].to_numpy())
@@ -134,7 +134,7 @@ def draw(params, table, folder):
                 panel.errorbar(row["survival"], len(order) - 1 - order.index(row["proposer"]) + shift, xerr=ends, color=colour,
                                marker=marker, mfc=face, ls="", capsize=2.5, ms=5)  # fmt: skip
             panel.set(xlim=(0, 104), ylim=(-0.5, len(order) - 0.5), xlabel="Survival on validation, %")
-            panel.set_title(named(params, env), fontsize="medium")
+            panel.set_title(grid_label(env), fontsize="medium")
             panel.grid(axis="y", visible=False)
         names = [name_of(p) + (f"\npolicy: {label(learnt[p])}" if p in learnt else "") for p in reversed(order)]
         panels[0].set_yticks(range(len(order)), names)
