@@ -481,9 +481,12 @@ def test_weeks_that_would_be_made_without_the_generator_are_said_first(frozen, m
     monkeypatch.setattr(workspace.importlib.util, "find_spec", lambda name: found.append(name) or None)
     workspace.check_weeks(frozen)
     (frozen / "results/chronics/a/w").write_text("another week")
+    digests = b"{}\n"
+    (frozen / "results/digests.json").write_bytes(digests)
     with pytest.raises(repro.WorkspaceError, match=r"weeks of a: .*`make weeks ENV=a`") as raised:
         workspace.check_weeks(frozen)
     assert "\n" not in str(raised.value) and set(found) == {"chronix2grid"}
+    assert (frozen / "results/digests.json").read_bytes() == digests  # a refused run leaves it as it was
     monkeypatch.setattr(workspace.importlib.util, "find_spec", lambda name: name)
     workspace.check_weeks(frozen)
 

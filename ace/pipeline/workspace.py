@@ -29,9 +29,10 @@ from ace.pipeline.kernel import PREFIX, PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError, check_frozen, dvc, expected_s, repro, stage_names, surroundings
 
 WEEKS = "results/chronics"
-COPIED = ("ace", "notebooks", WEEKS, "README.md", ".dvcignore")
+COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
+DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
 # stages that ace.preflight estimates itself
 CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}
@@ -151,19 +152,23 @@ def preflight(root, params_file, folder):
 
 
 def check_weeks(root):
-    """Raises WorkspaceError if weeks would be made and RTE's generator is not installed. Writes results/digests.json anew."""
+    """Raises WorkspaceError if weeks would be made and RTE's generator is not installed. Else writes DIGESTS anew."""
     if MAKING not in read_pipeline(root)[0]["stages"] or importlib.util.find_spec("chronix2grid"):
         return
+    digests = root / DIGESTS
+    before = digests.read_bytes() if digests.is_file() else None
     for command in ([PYTHON, "-m", "ace.pipeline.digests"], [*dvc(), "status", "--json", MAKING]):
         done = subprocess.run(command, cwd=root, env=surroundings(root), capture_output=True, text=True)
         if done.returncode:
             raise WorkspaceError(" ".join(done.stderr.split()))
     stale = [stage.partition("@")[2] for stage in json.loads(done.stdout) if stage.startswith(f"{MAKING}@")]
     if stale:
+        if before is not None:
+            digests.write_bytes(before)
         raise WorkspaceError(
             f"weeks of {', '.join(stale)}: their files, parameters or the code that makes them changed, and making them needs "
-            f"RTE's generator, which is not installed: `make weeks ENV={stale[0]}` installs it and makes them, "
-            f"`git checkout {WEEKS}` brings changed files back"
+            f"RTE's generator, which is not installed: `git checkout {WEEKS}` brings changed files back, "
+            f"`make weeks ENV={stale[0]}` installs it and makes them"
         )
 
 
@@ -238,8 +243,8 @@ def main(arguments=None):
             check(ROOT, ROOT / "params.yaml")
             _, frozen, commit = read_pipeline(ROOT)
             check_frozen(ROOT, frozen, commit)
-            check_weeks(ROOT)
             preflight(ROOT, ROOT / "params.yaml", ROOT)
+            check_weeks(ROOT)
             if frozen:
                 print(f"frozen, of commit {commit[:8]}, and left as they are: {', '.join(frozen)}", flush=True)
             return repro(ROOT, frozen=frozen, commit=commit)

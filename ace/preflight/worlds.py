@@ -20,7 +20,7 @@ def findings(params):
             for split in world.sets.values():
                 split[len(split) - 1]  # made on demand: the last of them shows that all can be
         except ConfigError as error:
-            yield fail(what, f"{error}; or correct environments.{name} in params.yaml, or take it out of grid")
+            yield fail(what, f"{error} (environments.{name} in params.yaml)")
             continue
         except Exception as error:  # whatever Grid2Op says: the other checks go on
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
