@@ -2,32 +2,33 @@
 
     1. SAC acts in the environment; transitions go to D_RL             `_episode`, `_store`
     2. f_LLM refines bad cases; what is validated goes to D_LLM        `_refine`, `_keep`
-    3. g_LLM adjusts the rewards of an episode's key decisions         `_shape`
+    3. g_LLM adjusts the rewards of key decisions, also in D_LLM       `_shape`
     4. SAC learns from D_mix                                           `_learn`
-    5. the language model is LoRA-tuned on validated refinements       `_finetune`
+    5. the language model is LoRA-tuned, RL's good decisions included  `_finetune`
 
 `CoEvolution.run()` is a generator; progress, logging, checkpoints and plots are its consumers. Each mechanism is a switch:
 without an actor, a critic and a tuner this is plain SAC, and nothing else differs.
 """
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from ace.config.streams import generator
 from ace.episodes import decisions
 from ace.grid.environment import GridState
 from ace.llm.policy_actor import BadCase
-from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition
-from ace.rl.sac import DistillationBatch
+from ace.rl.buffers import MixedSampler, RefinedBuffer, ReplayBuffer, Transition, draw, priorities
+from ace.rl.llm4teach import Distillation
 
-STREAMS = ("scenarios", "batches", "actor", "critic", "teacher")
+STREAMS = ("scenarios", "batches", "cases", "actor", "critic", "teacher", "lessons", "samples")
 UPDATE_INFO = ("loss_critic", "loss_policy", "entropy", "alpha", "q_mean", "q_std")
 
 
 @dataclass(slots=True)
 class Event:
-    """kind: 'episode', 'validation' or 'finetune'; row: what there is to say about it."""
+    """kind: 'episode', 'validation', 'finetune' or 'mark'; row: what there is to say about it."""
 
     kind: str
     row: dict = field(default_factory=dict)
@@ -41,21 +42,24 @@ class CoEvolution:
     actor: llm.policy_actor.PolicyActor (f_LLM), an llm.controls.ControlActor in its place, or None
     critic: llm.value_critic.ValueCritic (g_LLM), an llm.controls.RandomCritic in its place, or None
     tuner: one LoRA round on [(prompt, reply)], `LlmSession.finetune`: (samples) -> what there is to log; or None
+    lessons: llm.lessons.Lessons, through which RL teaches the model, or None: it is tuned on its own answers alone
     teacher: (states, seed) -> [action id or None], unvalidated proposals (LLM4Teach), or None
     """
 
-    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None, teacher=None):
+    def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None, lessons=None,
+                 teacher=None):  # fmt: skip
         self.world, self.sac, self.settings, self.validate = world, sac, settings, validate
-        self.actor, self.critic, self.tuner, self.teacher = actor, critic, tuner, teacher
+        self.actor, self.critic, self.tuner, self.lessons = actor, critic, tuner, lessons
         # A stream for each purpose: switching a role off leaves the draws of all others as they were.
-        self.rng = {name: np.random.default_rng([seed, i]) for i, name in enumerate(STREAMS)}
+        self.rng = {name: generator(seed, name) for name in STREAMS}
         sizes = (world.features.n, world.catalogue.n_legal)
         self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
         self.d_mix = MixedSampler(self.d_rl, self.d_llm, settings.buffers.beta, settings.buffers.tau)
         self.bad_states = {}  # uid in D_RL -> GridState, kept for decisions that f_LLM may be asked about
-        self.unasked, self.proposals = [], []  # this episode's states since the teacher was asked; its (x, legal, id)
+        self.teaching = Distillation(teacher, settings, self.rng["teacher"]) if teacher else None
         self.answers = {}  # uid in D_LLM -> (prompt, reply) that f_LLM was right with
+        self.forecast_gaps = []  # of each case that f_LLM had an answer to: |reward of the original action, simulated - played|
         self.count = Counter(decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0,
                              finetune_rounds=0, validations=0)  # fmt: skip
         self.owed_updates = 0.0
@@ -63,7 +67,7 @@ class CoEvolution:
         self.recent = defaultdict(list)
 
     def run(self):
-        """Yields an Event after every episode, validation and LoRA round, until the decisions are used up."""
+        """Yields an Event after every episode, validation and LoRA round and at every mark, until the decisions are used up."""
         while True:
             # What is due follows from the counts alone, so that a run resumed just here does it, and only once.
             if self.count["validations"] < self._validations_due():
@@ -84,7 +88,9 @@ class CoEvolution:
         steps_before = world.env_steps
         scenarios = max(round(s.train.share * len(world.sets["train"])), 1)
         start = world.reset("train", int(self.rng["scenarios"].integers(scenarios)))
-        episode, self.unasked = [], []
+        episode = []
+        if self.teaching:
+            self.teaching.unasked = []
         # An episode is always played to its end, so that a run can stop and go on at any boundary between episodes.
         for decision in decisions(world, start, lambda decision: self.sac.act(*decision.observation, greedy=False)):
             # 1. SAC has acted: the transition goes to D_RL.
@@ -98,10 +104,13 @@ class CoEvolution:
             # 2. f_LLM refines bad cases, and 5. is tuned on what it was right with.
             if self.actor and self.count["decisions"] % s.refine.every == 0:
                 yield from self._refine()
-            if self.teacher:
-                self.unasked.append((decision.state, *decision.observation))
+            if self.teaching:
+                self.teaching.unasked.append(decision)
                 if self.count["decisions"] % s.refine.every == 0:
-                    self._ask_teacher()
+                    self.teaching.ask()
+            if self.count["decisions"] in s.train.marks:
+                steps = self.count["env_steps"] + world.env_steps - steps_before
+                yield Event("mark", {"decisions": self.count["decisions"], "env_steps": steps, "weights": self._weights()})
         self.count["episodes"] += 1
         self.count["env_steps"] += world.env_steps - steps_before
         # 3. g_LLM reads whole episodes, in the later stage of training.
@@ -118,6 +127,8 @@ class CoEvolution:
         uid = self.d_rl.add(Transition(x, legal, action, reward, discount, x_next, legal_next, step.rewards[0], True))
         if step.rewards[0] < self.settings.refine.threshold and self.actor:
             self.bad_states[uid] = (decision.state, action)
+        if self.lessons:
+            self.lessons.keep(decision.state, action)
         if len(step.rewards) > 1:
             # The state one step after a decision is where a simulated refinement ends: its value must be learnt too.
             x_first, legal_first = self.world.observe(step.first)
@@ -145,7 +156,7 @@ class CoEvolution:
         self.owed_updates += train.updates_per_decision
         while self.owed_updates >= 1:
             batch = self.d_mix.sample(train.batch_size, self.rng["batches"])
-            info = self.sac.update(batch, self._distillation_batch())
+            info = self.sac.update(batch, self.teaching.batch(self.count["decisions"]) if self.teaching else None)
             self.owed_updates -= 1
             self.count["updates"] += 1
             for name in UPDATE_INFO:
@@ -160,19 +171,26 @@ class CoEvolution:
         rounds_before = self.count["refined"] // self.settings.finetune.every
         refinements = self.actor.refine(cases, seed=int(self.rng["actor"].integers(2**31)))
         for case, found in zip(cases, refinements, strict=True):
-            if found is not None and found.improved:
+            if found is None:
+                continue
+            self.forecast_gaps.append(abs(found.r_original - case.reward))
+            self.recent["forecast_gap"].append(self.forecast_gaps[-1])
+            if found.improved:
                 self._keep(case, found)
         if self.settings.sac.prior_llm:
-            self.sac.update_prior(self.d_llm.columns["action"][: len(self.d_llm)])
+            self.sac.update_prior(self.d_llm.columns["action"][: len(self.d_llm)][self.d_llm.is_refined()])
         if self.tuner and self.count["refined"] // self.settings.finetune.every > rounds_before:
             yield self._finetune()
 
     def _bad_cases(self):
+        """Of a mini-batch's bad cases as many as may be refined, at random."""
         refine = self.settings.refine
         room = refine.limit - self.count["refined"]
         if room <= 0:
             return []
-        uids = self.d_rl.bad_cases(self.rng["actor"], refine.minibatch, refine.threshold)
+        uids = self.d_rl.bad_cases(self.rng["cases"], refine.minibatch, refine.threshold)
+        if refine.draw == "oldest":
+            uids = np.sort(uids)
         cases = []
         for uid in map(int, uids[: min(refine.max_cases, room)]):
             state, action = self.bad_states.pop(uid)
@@ -193,72 +211,75 @@ class CoEvolution:
         self.recent["gain"].append(found.reward - found.r_original)
 
     def _finetune(self):
-        """Step 5: one LoRA round on answers drawn from D_LLM, those of high gain more often (Eq. 8)."""
-        finetune, tau = self.settings.finetune, self.settings.buffers.tau
-        drawn = self.d_llm.uids(self.d_llm.sample(finetune.samples, self.rng["actor"], tau))
+        """Step 5: one LoRA round on samples drawn by Eq. 8 from f_LLM's answers in D_LLM and from lessons of the policy."""
         self.answers = {uid: answer for uid, answer in self.answers.items() if self.d_llm.holds(uid)}
-        info = self.tuner([self.answers[int(uid)] for uid in drawn])
+        gains = [self.d_llm.value(uid, "r_refined") - self.d_llm.value(uid, "r_original") for uid in self.answers]
+        lessons = self.lessons.draw(self.rng["lessons"]) if self.lessons else []
+        pool = list(self.answers.values()) + [(lesson.prompt, lesson.reply) for lesson in lessons]
+        p = priorities(gains + [lesson.gain for lesson in lessons], self.settings.buffers.tau)
+        drawn = draw(p, self.settings.finetune.samples, self.rng["samples"])
+        info = self.tuner([pool[i] for i in drawn])
         self.count["finetune_rounds"] += 1
-        return Event("finetune", {"round": self.count["finetune_rounds"], **info})
-
-    def _ask_teacher(self):
-        """LLM4Teach: one unvalidated proposal for some of the latest states, as many as f_LLM would be asked about."""
-        n = min(self.settings.refine.max_cases, len(self.unasked))
-        chosen = [self.unasked[i] for i in self.rng["teacher"].choice(len(self.unasked), n, replace=False)]
-        proposals = self.teacher([state for state, _, _ in chosen], int(self.rng["teacher"].integers(2**31)))
-        self.proposals += [(x, legal, a) for (_, x, legal), a in zip(chosen, proposals, strict=True) if a is not None]
-        self.unasked = []
-
-    def _distillation_batch(self):
-        """LLM4Teach: the proposals that one update imitates, with a weight that falls to 0; None without a teacher."""
-        train = self.settings.train
-        if not self.proposals:
-            return None
-        drawn = self.rng["teacher"].integers(len(self.proposals), size=train.batch_size // 2)
-        x, legal, action = (np.array(column) for column in zip(*(self.proposals[i] for i in drawn), strict=True))
-        left = max(1 - self.count["decisions"] / train.decisions, 0)
-        return DistillationBatch(x, legal, action, self.settings.teach.weight * left)
+        from_policy = {"lessons": len(lessons), "of_lessons": int((drawn >= len(self.answers)).sum())}
+        return Event("finetune", {"round": self.count["finetune_rounds"], **info, **from_policy})
 
     def _shape(self, episode):
-        """Step 3, g_LLM: read an episode and adjust the rewards of its key decisions in D_RL. episode: [(uid, Decision)]."""
+        """Step 3, g_LLM: read an episode, [(uid, Decision)], and adjust the rewards of its key decisions.
+
+        shape.into d_llm: the adjusted decisions enter D_LLM and are drawn by Eq. 8 beside f_LLM's (a close reader's summary
+        of the paper); D_RL stays as measured, and cloning leaves them out. d_rl: their rows in D_RL change.
+        """
         seed = int(self.rng["critic"].integers(2**31))
         for position, delta in self.critic.shape([decision for _, decision in episode], seed).items():
             # K is in units of a step's reward; the stored return is normalised by 1 - gamma.
             change = (1 - self.settings.sac.gamma) * delta
-            self.count["shaped"] += self.d_rl.adjust(episode[position][0], change)
+            uid = episode[position][0]
+            if self.settings.shape.into == "d_rl":
+                self.count["shaped"] += self.d_rl.adjust(uid, change)
+            elif self.d_rl.holds(uid):
+                judged = self.d_rl.transition(uid)
+                judged.reward += change
+                self.d_llm.add(judged, judged.r_step, judged.r_step + delta, is_refined=False)
+                self.count["shaped"] += 1
+
+    @property
+    def policy(self):
+        """What is validated and kept: the learner's deployed policy; its first one as long as it has learnt nothing."""
+        return self.sac.deployed if self.sac.updates else self.sac.acting
+
+    def _weights(self):
+        return {name: weights.copy() for name, weights in self.policy.weights.items()}
 
     def _validation(self):
         survival, reward_mean = self.validate()
         self.count["validations"] = self._validations_due()
         if self.best is None or (survival, reward_mean) > tuple(self.best):
             self.best = [survival, reward_mean]
-            self.best_policy = {k: v.copy() for k, v in self.sac.deployed.weights.items()}
+            self.best_policy = self._weights()
         means = {name: float(np.mean(values)) if values else float("nan") for name, values in (
-            (name, self.recent[name]) for name in (*UPDATE_INFO, "acted", "gain"))}  # fmt: skip
+            (name, self.recent[name]) for name in (*UPDATE_INFO, "acted", "gain", "forecast_gap"))}  # fmt: skip
         self.recent.clear()
         return {**self.count, "survival": survival, "reward_mean": reward_mean, **means}
 
     def state_dict(self):
         """Everything a run needs to go on with the same bytes: arrays, numbers, strings, lists and dicts of them."""
-        uids = list(self.bad_states)
-        states = [self.bad_states[uid][0] for uid in uids]
         return {
             "rng": {name: rng.bit_generator.state for name, rng in self.rng.items()},
             "sac": self.sac.state_dict(),
             "d_rl": self.d_rl.state_dict(),
             "d_llm": self.d_llm.state_dict(),
-            "bad_uids": uids,
-            "bad_actions": [self.bad_states[uid][1] for uid in uids],
-            "bad_states": {f.name: np.stack([np.asarray(getattr(s, f.name)) for s in states]) for f in fields(GridState)}
-            if states else {},
-            "proposals": [list(proposal) for proposal in self.proposals],
+            "bad_uids": list(self.bad_states),
+            "bad_actions": [action for _, action in self.bad_states.values()],
+            "bad_states": GridState.stack([state for state, _ in self.bad_states.values()]),
+            "teaching": self.teaching.state_dict() if self.teaching else {},
             "answers": [[uid, *answer] for uid, answer in self.answers.items()],
+            "forecast_gaps": [float(gap) for gap in self.forecast_gaps],
             "count": dict(self.count),
             "owed_updates": self.owed_updates,
             "best": self.best,
             "best_policy": self.best_policy,
             "recent": {name: [float(v) for v in values] for name, values in self.recent.items()},
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, saved):
         for name, rng in self.rng.items():
@@ -266,13 +287,12 @@ class CoEvolution:
         self.sac.load_state_dict(saved["sac"])
         self.d_rl.load_state_dict(saved["d_rl"])
         self.d_llm.load_state_dict(saved["d_llm"])
-        self.bad_states = {}
-        for i, (uid, action) in enumerate(zip(saved["bad_uids"], saved["bad_actions"], strict=True)):
-            columns = {name: values[i] for name, values in saved["bad_states"].items()}
-            columns["scenario"], columns["t"] = int(columns["scenario"]), int(columns["t"])
-            self.bad_states[uid] = (GridState(**columns), action)
-        self.proposals = [tuple(proposal) for proposal in saved["proposals"]]
+        kept = zip(GridState.unstack(saved["bad_states"]), saved["bad_actions"], strict=True)
+        self.bad_states = dict(zip(saved["bad_uids"], kept, strict=True))
+        if self.teaching:
+            self.teaching.load_state_dict(saved["teaching"])
         self.answers = {uid: (prompt, reply) for uid, prompt, reply in saved["answers"]}
+        self.forecast_gaps = saved["forecast_gaps"]
         self.count = Counter(saved["count"])
         self.owed_updates = saved["owed_updates"]
         self.best, self.best_policy = saved["best"], saved["best_policy"]

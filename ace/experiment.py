@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -24,11 +25,13 @@ from ace.grid.fastworld import training_world
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
 from ace.llm.controls import RandomCritic, control
+from ace.llm.lessons import Lessons
 from ace.llm.session import LlmSession, read_model_manifest
 from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
 CHECKPOINT_EVERY_S = 20.0
+CALLS = ("simulator_calls", "dc_calls", "llm_calls")  # as `Run._calls` gives them
 NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}
 
 
@@ -103,7 +106,8 @@ class Run:
         self.world = World(params.environment(environment), params.scenarios, settings.operator)
         self.training = training_world(self.world)
         self.whatif = WhatIf(self.world)
-        self.rows, self.finetunes, self.episodes, self.packaged = [], [], [], []
+        self.rows, self.finetunes, self.marks, self.episodes, self.packaged = [], [], [], [], []
+        self.at_marks = {}  # mark -> results of the test with the policy of that time
         self.played_steps = {"test": 0, "packaged": 0}
         self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0, "packaged": 0.0}
         self.validation_steps, self.learner, self.model_manifest, self.session = 0, None, None, None
@@ -125,18 +129,18 @@ class Run:
     def _make_learner(self):
         s, session = self.settings, self.session
         sac = SAC(self.world.catalogue, self.world.features.n, s.sac, self.seed)
-        actor = tuner = None
+        actor = tuner = lessons = None
         if s.refine.enabled and s.refine.by_llm:
             actor = session.actor
             tuner = session.finetune if s.finetune.enabled and session.can_be_tuned else None
+            lessons = Lessons(actor, s) if tuner and s.finetune.draw != "d_llm" else None
         elif s.refine.enabled:
             ranking = self._read_manifest()["ranking"] if s.refine.proposer == "frequency" else []
             actor = control(s.refine.proposer, self.world, self.whatif, s.refine, s.greedy.shortlist, ranking)
         self.learner = CoEvolution(
             self.training, sac, s, self.seed, self._validate, actor=actor, critic=self._make_critic(), tuner=tuner,
-            teacher=session.actor.propose if s.teach.enabled else None,
+            lessons=lessons, teacher=session.actor.propose if s.teach.enabled else None,
         )  # fmt: skip
-        self.agent = Policy(sac.deployed)
 
     def _make_critic(self):
         if not self.settings.shape.enabled:
@@ -144,9 +148,9 @@ class Run:
         return self.session.critic if self.session else RandomCritic(self.settings.shape)
 
     def roles(self):
-        """Whoever refines ("actor") and shapes ("critic") in this run: the language model's roles, or controls."""
-        both = {"actor": self.learner.actor, "critic": self.learner.critic}
-        return {name: role for name, role in both.items() if role is not None}
+        """Whoever refines ("actor"), shapes ("critic") and teaches the model ("lessons"): the model's roles, or controls."""
+        found = {name: getattr(self.learner, name) for name in ("actor", "critic", "lessons")}
+        return {name: role for name, role in found.items() if role is not None}
 
     def _read_manifest(self):
         """Of the language model's corpus: the set of actions, how often each was the label, what it took to find out."""
@@ -165,6 +169,9 @@ class Run:
                 self.finetunes.append(event.row)
                 self.wall["finetune"] = self.session.finetune_s
                 continue  # within an episode: no place to stop
+            elif event.kind == "mark":
+                self.marks.append({**event.row, **dict(zip(CALLS, self._calls(), strict=True))})
+                continue
             now = time.perf_counter()
             self.wall["train"] = before + now - started
             _report(self.scratch, min(self.learner.count["decisions"], total), total)
@@ -172,17 +179,31 @@ class Run:
                 self._save()
                 saved = now
         self._save()
-        weights = self.learner.best_policy
-        path = self.scratch / run_files.POLICY
+        self.agent = self._kept(self.learner.best_policy, run_files.POLICY)
+
+    def _kept(self, weights, name):
+        """What is tested is what is kept: the weights of the file, rounded to float16."""
+        path = self.scratch / name
         DeployedPolicy(self.learner.sac.space, weights).save(path)
-        # What is tested is what is kept: the weights of the file, rounded to float16.
-        self.agent = Policy(load_policy(path, self.world.catalogue))
+        return Policy(load_policy(path, self.world.catalogue))
 
     def test(self):
+        """Play the test, then with the policy of every mark once more, as the split `test@<mark>`."""
         self.calls_before_test = self._calls()
         self.wall["evaluate"] = self._play("test", self.episodes)
+        for mark in self.marks:
+            name = mark["decisions"]
+            file = run_files.MARKED.format(name)
+            agent, mark["policy_sha256"] = self._kept(mark["weights"], file), run_files.policy_digest(self.scratch / file)
+            played = list(evaluate.play(self.world, agent, "test", range(len(self.world.sets["test"]))))
+            self.at_marks[name] = [replace(result, split=f"test@{name}") for result in played]
         if self.session:  # here, since these are the seconds of training and test
             self.wall["llm"] = self.session.recorder.seconds
+
+    def forecast_gap(self):
+        """How far validation is from what was played: mean |simulated - played| reward of refined actions; None without any."""
+        gaps = self.learner.forecast_gaps
+        return float(np.mean(gaps)) if gaps else None
 
     def play_packaged(self):
         """After the test, the same agent on the days that Grid2Op packages, where the environment has them beside its weeks."""
@@ -202,12 +223,12 @@ class Run:
         return time.perf_counter() - started
 
     def _calls(self):
-        """Counters of whoever could be asked: (AC power flows, DC, language model calls)."""
+        """Counters of whoever could be asked: AC power flows, DC, language model calls."""
         return self.whatif.ac_calls, self.whatif.dc_calls, self.session.recorder.calls if self.session else 0
 
     def _validate(self):
         steps = self.training.env_steps
-        policy = Policy(self.learner.sac.deployed)
+        policy = Policy(self.learner.policy)
         results = list(evaluate.play(self.training, policy, "validation", range(len(self.world.sets["validation"]))))
         self.validation_steps += self.training.env_steps - steps
         return float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results]))
@@ -217,13 +238,7 @@ class Run:
         if self.learner is None:
             train = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": 0}
         else:
-            ac, dc, calls = self.calls_before_test
-            train = {
-                "simulator_calls": ac,
-                "dc_calls": dc,
-                "llm_calls": calls,
-                "env_steps": self.learner.count["env_steps"],
-            }
+            train = dict(zip(CALLS, self.calls_before_test, strict=True)) | {"env_steps": self.learner.count["env_steps"]}
         corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
         phases = {
@@ -236,8 +251,7 @@ class Run:
 
     def _played(self, split, episodes):
         """What episodes of a split used."""
-        calls = ("simulator_calls", "dc_calls", "llm_calls")
-        return {name: sum(getattr(e, name) for e in episodes) for name in calls} | {"env_steps": self.played_steps[split]}
+        return {name: sum(getattr(e, name) for e in episodes) for name in CALLS} | {"env_steps": self.played_steps[split]}
 
     def _fingerprint(self):
         """A checkpoint is continued only by the same settings, scenarios and code, as it was when this process read it."""
@@ -266,6 +280,7 @@ class Run:
             "validation_steps": self.validation_steps,
             "rows": self.rows,
             "finetunes": self.finetunes,
+            "marks": self.marks,
             "wall": self.wall,
         }
         checkpoint.save(state, self.scratch / "state.pt")
@@ -284,7 +299,7 @@ class Run:
             role.load_state_dict(state["roles"][name])
         self.whatif.ac_calls, self.whatif.dc_calls = state["calls"]
         self.training.env_steps, self.validation_steps = state["env_steps"], state["validation_steps"]
-        self.rows, self.finetunes, self.wall = state["rows"], state["finetunes"], state["wall"]
+        self.rows, self.finetunes, self.marks, self.wall = (state[name] for name in ("rows", "finetunes", "marks", "wall"))
 
 
 def _report(scratch, done, total):

@@ -3,7 +3,7 @@
     results/runs/<environment>/<variant>/     a cell, all of its seeds
         episodes.csv, training.csv            rows of every seed; the first column says which, `split` what an episode is of
         manifest.json                         what the seeds share, and under "seeds" what each has of its own
-        seed=<n>/                             transcript.jsonl.gz of a language model, policy.safetensors if a study plays it
+        seed=<n>/                             transcript.jsonl.gz of a model; policy.safetensors (policy_<mark>) if played again
     results/provenance/<environment>/<variant>.json      {"<n>": commit, processor, wall times}
 
 The same run gives the same bytes. A cell is replaced as a whole, by one process at a time. If that one is killed, the old cell
@@ -33,7 +33,7 @@ VERSIONS = ("grid2op", "lightsim2grid", "numpy", "torch", "transformers", "peft"
 IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a manifest: runs that differ here don't compare
 SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
-POLICY, TRANSCRIPT = "policy.safetensors", "transcript.jsonl.gz"
+POLICY, MARKED, TRANSCRIPT = "policy.safetensors", "policy_{}.safetensors", "transcript.jsonl.gz"
 FINISHED = "finished"
 """Folder in a seed's scratch folder: what its run has written, a cell of one seed, and its provenance."""
 
@@ -186,8 +186,8 @@ def write_cell(folder, seeds, without_policy=()):
         _write_rows(partial / "training.csv", learned)
     (partial / "manifest.json").write_text(_json_text(_packed([each.manifest for each in seeds.values()])))
     for seed, each in seeds.items():
-        for path in (each.folder / TRANSCRIPT, each.folder / POLICY):
-            if path.is_file() and (path.name != POLICY or seed not in without_policy):
+        for path in (each.folder / TRANSCRIPT, *sorted(each.folder.glob("policy*.safetensors"))):
+            if path.is_file() and (path.name == TRANSCRIPT or seed not in without_policy):
                 (partial / f"seed={seed}").mkdir(exist_ok=True)
                 shutil.copy(path, partial / f"seed={seed}")
     before = _before(folder)
@@ -225,14 +225,15 @@ def pack(results, environment, variant, finished, policies=True):
 
 def write_finished(folder, run, variant, started):
     """A run's results as a cell of one seed, and its provenance.json."""
-    for name, there in ((POLICY, run.learner), (TRANSCRIPT, run.session)):
-        if not there:
-            (run.scratch / name).unlink(missing_ok=True)  # of other settings of this name
+    kept = {*map(MARKED.format, run.at_marks), *[POLICY] * bool(run.learner), *[TRANSCRIPT] * bool(run.session)}
+    for path in [*run.scratch.glob("policy*.safetensors"), run.scratch / TRANSCRIPT]:
+        if path.name not in kept:
+            path.unlink(missing_ok=True)  # of other settings of this name
     if run.session:
         run.session.recorder.write(run.scratch / TRANSCRIPT)
-    episodes = pd.DataFrame([{"episode": i, **e.row()} for split in (run.episodes, run.packaged) for i, e in enumerate(split)])
-    training = pd.DataFrame(run.rows) if run.learner else None
-    done = SeedFiles(manifest(run, variant), _rows(episodes), None if training is None else _rows(training), run.scratch)
+    splits = (run.episodes, run.packaged, *run.at_marks.values())
+    episodes = pd.DataFrame([{"episode": i, **e.row()} for split in splits for i, e in enumerate(split)])
+    done = SeedFiles(manifest(run, variant), _rows(episodes), _rows(pd.DataFrame(run.rows)) if run.learner else None, run.scratch)
     write_cell(folder, {run.seed: done})
     (folder / "provenance.json").write_text(_json_text(provenance(run, started, done.digest())))
 
@@ -254,15 +255,14 @@ def manifest(run, variant):
     if run.learner is not None:
         entries |= {
             "refinements": run.learner.count["refined"],
-            "refine_tried": run.learner.count["refine_tried"],
-            "shaped": run.learner.count["shaped"],
+            **{name: run.learner.count[name] for name in ("refine_tried", "shaped", "decisions", "updates")},
             "finetune_rounds": run.finetunes,
-            "decisions": run.learner.count["decisions"],
-            "updates": run.learner.count["updates"],
             "best_validation": {"survival": run.learner.best[0], "reward_mean": run.learner.best[1]},
             "checkpoint_rule": CHECKPOINT_RULE,
             "policy_sha256": policy_digest(run.scratch / POLICY),
             "tested_weights": "float16",  # runs of before had float32
+            "forecast_gap": run.forecast_gap(),
+            "marks": [{name: value for name, value in mark.items() if name != "weights"} for mark in run.marks],
         }
     roles = (run.session.counts() if run.session else {}) | {
         name: dict(sorted(role.counts.items())) for name, role in (run.roles() if run.learner else {}).items()

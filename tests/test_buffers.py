@@ -85,14 +85,36 @@ def test_bad_cases_are_unrefined_decisions_below_the_threshold():
         buffer.add(transition(i, r_step=-0.5 if i % 2 else 0.3, is_decision=i % 4 != 1))
     expected = [i for i in range(40) if i % 4 == 3]
     rng = np.random.default_rng(0)
-    assert buffer.bad_cases(rng, 2000, 0.0).tolist() == expected
-    assert buffer.bad_cases(rng, 2000, 0.3).tolist() == expected  # strictly below
+    assert sorted(buffer.bad_cases(rng, 2000, 0.0)) == expected
+    assert sorted(buffer.bad_cases(rng, 2000, 0.3)) == expected  # strictly below
     assert buffer.bad_cases(rng, 2000, -0.5).tolist() == []
     assert buffer.mark_refined(7)
-    assert buffer.bad_cases(rng, 2000, 0.0).tolist() == [i for i in expected if i != 7]
+    assert sorted(buffer.bad_cases(rng, 2000, 0.0)) == [i for i in expected if i != 7]
     few = buffer.bad_cases(rng, 5, 0.0)
     assert len(few) <= 5
     assert set(few) <= set(expected)
+
+
+def test_the_first_bad_cases_of_a_mini_batch_are_as_old_as_any():
+    buffer = ReplayBuffer(1000, F, L)
+    for i in range(1000):
+        buffer.add(transition(i, r_step=-0.5))
+    rng = np.random.default_rng(0)
+    ages = 999 - np.concatenate([buffer.bad_cases(rng, 64, 0.0)[:8] for _ in range(500)])
+    assert abs(np.median(ages) - 499.5) < 0.1 * 499.5  # the oldest eight of 64: a median of about 930
+
+
+def test_judged_rows_are_drawn_by_their_gain_and_not_cloned():
+    rl, llm = replay(4), refined([(0.0, 0.5)])
+    judged = rl.transition(2)
+    for delta in (0.8, -0.8):
+        llm.add(judged, 0.1, 0.1 + delta, is_refined=False)
+    np.testing.assert_allclose(llm.gain(), [0.5, 0.8, -0.8], atol=1e-6)
+    w = np.exp(np.array([0.5, 0.8, -0.8]) / 0.5)
+    np.testing.assert_allclose(llm.probabilities(0.5), w / w.sum(), rtol=1e-5)
+    batch = MixedSampler(rl, llm, 1.0, 0.5).sample(400, np.random.default_rng(0))
+    assert 0.3 < batch.is_refined.mean() < 0.4
+    np.testing.assert_array_equal(batch.is_refined == 0, batch.action == judged.action)
 
 
 def test_a_new_row_does_not_inherit_the_mark_of_the_row_it_overwrites():
@@ -138,7 +160,7 @@ def test_mixture_has_the_distribution_of_its_formula():
     counts = np.array([(actions == a).sum() for a in [*range(6), *range(1000, 1004)]])
     assert counts.sum() == 40_000
     assert (((counts - expected * 40_000) ** 2) / (expected * 40_000)).sum() < 27.88
-    n_llm = np.array([b.is_llm.sum() for b in batches])
+    n_llm = np.array([b.is_refined.sum() for b in batches])
     # binomial, not a fixed share: variance 100 beta (1 - beta) = 21
     assert 15 < n_llm.var() < 28
 
@@ -152,8 +174,8 @@ def test_batch_columns_belong_together():
     ]
     np.testing.assert_array_equal(batch.x[:, 0], batch.action)
     np.testing.assert_array_equal(batch.legal_next[:, 1], (batch.action + 1) % 2)
-    np.testing.assert_array_equal(batch.is_llm, batch.action >= 1000)
-    assert (np.diff(batch.is_llm) >= 0).all()
+    np.testing.assert_array_equal(batch.is_refined, batch.action >= 1000)
+    assert (np.diff(batch.is_refined) >= 0).all()
     # the weight is the gain; a refinement that made it worse is not cloned away from
     expected = np.select([batch.action == 1000, batch.action == 1001], [0.25, 0.0], 1.0)
     np.testing.assert_allclose(batch.weight, expected)
@@ -162,7 +184,7 @@ def test_batch_columns_belong_together():
 @pytest.mark.parametrize(("beta", "n_refined", "share"), [(0.0, 2, 0.0), (1.0, 2, 1.0), (1.0, 0, 0.0)])
 def test_extreme_shares(beta, n_refined, share):
     sampler = MixedSampler(replay(3), refined([(0.0, 0.5)] * n_refined), beta, 1.0)
-    assert sampler.sample(50, np.random.default_rng(0)).is_llm.mean() == share
+    assert sampler.sample(50, np.random.default_rng(0)).is_refined.mean() == share
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from ace.llm.clients import Client
 from ace.llm.policy_actor import PolicyActor
 from ace.llm.text import TextMap
 from ace.llm.value_critic import ValueCritic
+from ace.rl.buffers import Transition
 from ace.rl.sac import SAC
 
 
@@ -39,6 +40,7 @@ class Oracle(Client):
 @pytest.fixture(scope="module")
 def settings():
     raw = small_params()
+    raw["base"]["buffers"]["capacity_llm"] = 1000  # for all that both roles put into it
     return config.validated(config.Params, raw, "", "params.yaml").settings("ace")
 
 
@@ -66,8 +68,9 @@ def finished(small_world, settings):
 def test_only_validated_improvements_enter_d_llm(finished, small_world, settings):
     loop, _, _ = finished
     d = loop.d_llm
-    assert loop.count["refined"] == d.next_uid > 5
-    gain = d.gain()
+    assert loop.count["refined"] == d.is_refined().sum() > 5
+    assert loop.count["refined"] + loop.count["shaped"] == len(d) == d.next_uid
+    gain = d.gain()[d.is_refined()]
     assert (gain > settings.refine.margin).all()
     for i in range(len(d)):
         assert small_world.catalogue.is_legal(d.columns["legal"][i], int(d.columns["action"][i]))
@@ -83,11 +86,11 @@ def test_bad_cases_are_below_the_threshold_and_refined_once(finished, settings):
 
 def test_refined_transition_is_one_simulated_step(finished, settings):
     loop, _, _ = finished
-    c, gamma = loop.d_llm.columns, settings.sac.gamma
-    done = c["discount"][: len(loop.d_llm)] == 0
-    reward, r = c["reward"][: len(loop.d_llm)], c["r_refined"][: len(loop.d_llm)]
-    np.testing.assert_allclose(reward[~done], (1 - gamma) * r[~done], rtol=1e-5)
-    np.testing.assert_allclose(c["discount"][: len(loop.d_llm)][~done], gamma, rtol=1e-6)
+    gamma = settings.sac.gamma
+    c = {name: column[: len(loop.d_llm)][loop.d_llm.is_refined()] for name, column in loop.d_llm.columns.items()}
+    done = c["discount"] == 0
+    np.testing.assert_allclose(c["reward"][~done], (1 - gamma) * c["r_refined"][~done], rtol=1e-5)
+    np.testing.assert_allclose(c["discount"][~done], gamma, rtol=1e-6)
 
 
 def test_returns_of_decisions(settings):
@@ -111,7 +114,9 @@ def test_returns_of_decisions(settings):
     assert value == pytest.approx(0.1 * 0.9 * -1.0 - 0.81)
 
 
-def test_g_llm_moves_rewards_by_2k_late_and_only_of_key_decisions(small_world, settings):
+@pytest.mark.parametrize("into", ["d_rl", "d_llm"])
+def test_g_llm_moves_rewards_by_2k_late_and_only_of_key_decisions(small_world, settings, into):
+    settings = settings.model_copy(update={"shape": settings.shape.model_copy(update={"into": into})})
     shaped, plain = make(small_world, settings), make(small_world, settings, critic=False)
     start = settings.shape.start * settings.train.decisions
     for loop in (shaped, plain):
@@ -121,6 +126,18 @@ def test_g_llm_moves_rewards_by_2k_late_and_only_of_key_decisions(small_world, s
             if loop is shaped and event.kind == "episode" and loop.count["decisions"] < start:
                 assert loop.count["shaped"] == 0
     n = len(plain.d_rl)
+    if into == "d_llm":  # copies of rows, whose originals stay
+        np.testing.assert_array_equal(shaped.d_rl.columns["reward"], plain.d_rl.columns["reward"])
+        judged = {name: column[: len(shaped.d_llm)] for name, column in shaped.d_llm.columns.items()}
+        assert len(shaped.d_llm) == shaped.count["shaped"] > 0 and not judged["is_refined"].any()
+        np.testing.assert_allclose(shaped.d_llm.gain(), 2 * settings.shape.K, atol=1e-5)
+        assert (np.abs(judged["r_original"]) > settings.shape.threshold).all()
+        rows = {name: column[:n] for name, column in plain.d_rl.columns.items()}
+        for i, x in enumerate(judged["x"]):
+            same = (rows["x"] == x).all(1) & (rows["r_step"] == judged["r_original"][i]) & rows["is_decision"]
+            change = judged["reward"][i] - rows["reward"][same]
+            assert np.isclose(change, (1 - settings.sac.gamma) * 2 * settings.shape.K, atol=1e-5).any()
+        return
     moved = shaped.d_rl.columns["reward"][:n] - plain.d_rl.columns["reward"][:n]
     changed = np.abs(moved) > 1e-6
     assert shaped.count["shaped"] == changed.sum() > 0
@@ -149,7 +166,7 @@ def test_validations_and_best_checkpoint(small_world, settings):
     loop = make(small_world, settings, actor=False, critic=False)
     scores = iter([(0.2, 0.0), (0.9, 0.1), (0.9, 0.0), (0.1, 0.0), (0.1, 0.0)])
     kept = []
-    loop.validate = lambda: kept.append({k: v.copy() for k, v in loop.sac.deployed.weights.items()}) or next(scores)
+    loop.validate = lambda: kept.append({k: v.copy() for k, v in loop.policy.weights.items()}) or next(scores)
     rows = [e.row for e in loop.run() if e.kind == "validation"]
     assert len(rows) == 3 and rows[-1]["decisions"] >= settings.train.decisions
     assert loop.best == [0.9, 0.1]
@@ -167,6 +184,57 @@ def test_a_share_of_the_training_scenarios_can_be_used(small_world, settings):
         list(loop.run())
         used.add((max(index for _, index in seen) < 0.1 * len(small_world.sets["train"]), {s for s, _ in seen} == {"train"}))
     assert used == {(True, True), (False, True)}
+
+
+def test_bad_cases_are_drawn_and_not_the_oldest(small_world, settings):
+    """The median age of what is refined is that of all bad cases, within a tenth; of the oldest it is twice that."""
+    loop, n = make(small_world, settings), 400
+    x, legal = np.zeros(small_world.features.n, np.float32), np.zeros(small_world.catalogue.n_legal, np.uint8)
+    for _ in range(n):
+        loop.d_rl.add(Transition(x, legal, 0, -0.5, 0.9, x, legal, -0.5, True))
+    ages = []
+    for _ in range(300):
+        loop.bad_states = dict.fromkeys(range(n), (None, 0))
+        cases = loop._bad_cases()
+        assert len(cases) == settings.refine.max_cases == len({case.uid for case in cases})
+        ages += [n - 1 - case.uid for case in cases]
+        loop.d_rl.columns["refined"][:] = False
+    assert np.median(ages) == pytest.approx((n - 1) / 2, rel=0.1)
+
+
+def test_the_forecast_gap_is_between_the_original_action_simulated_and_played(small_world, settings):
+    loop, cases, found = make(small_world, settings), [], []
+    refine = loop.actor.refine
+    loop.actor.refine = lambda bad, seed: (cases.extend(bad), found.extend(refine(bad, seed)), found[-len(bad) :])[-1]
+    rows = [event.row for event in loop.run() if event.kind == "validation"]
+    expected = [abs(f.r_original - case.reward) for case, f in zip(cases, found, strict=True) if f is not None]
+    assert loop.forecast_gaps == expected and len(expected) > 5
+    assert 0 < np.mean(expected) < 0.5 and [row["forecast_gap"] for row in rows if row["forecast_gap"] > 0]
+    for case in cases[-3:]:
+        assert case.reward == loop.d_rl.value(case.uid, "r_step")
+
+
+def test_a_mark_keeps_the_deployed_policy_of_that_decision(small_world, settings):
+    marked = settings.model_copy(update={"train": settings.train.model_copy(update={"marks": [10, 50, 120]})})
+    loop, plain = make(small_world, marked), make(small_world, settings)
+    events = list(loop.run())
+    marks = [event.row for event in events if event.kind == "mark"]
+    assert [row["decisions"] for row in marks] == [10, 50, 120]
+    assert [repr(e) for e in events if e.kind != "mark"] == [repr(e) for e in plain.run()], "to look changes nothing"
+    assert 0 < marks[0]["env_steps"] < marks[1]["env_steps"] < marks[2]["env_steps"] <= loop.count["env_steps"]
+    again, learn = make(small_world, marked), CoEvolution._learn
+    now = {}
+
+    def watched():
+        learn(again)
+        now[again.count["decisions"]] = {name: w.copy() for name, w in again.policy.weights.items()}
+
+    again._learn = watched
+    for event in again.run():
+        if event.kind == "mark":
+            for name, weights in event.row["weights"].items():
+                np.testing.assert_array_equal(weights, now[event.row["decisions"]][name])
+    assert not np.array_equal(now[50]["head.weight"], now[120]["head.weight"])
 
 
 def test_refinements_stop_at_the_limit(small_world, settings):
@@ -202,8 +270,10 @@ def test_stopped_after_any_episode_it_goes_on_to_the_same_end(small_world, setti
         assert second.count == whole.count and second.best == whole.best
         for name, column in whole.d_rl.columns.items():
             np.testing.assert_array_equal(column, second.d_rl.columns[name], err_msg=name)
-        for name, value in whole.sac.deployed.weights.items():
-            np.testing.assert_array_equal(value, second.sac.deployed.weights[name])
+        assert second.forecast_gaps == whole.forecast_gaps
+        for ours, theirs in ((whole.sac.deployed, second.sac.deployed), (whole.sac.acting, second.sac.acting)):
+            for name, value in ours.weights.items():
+                np.testing.assert_array_equal(value, theirs.weights[name])
 
 
 def test_one_role_does_not_disturb_the_draws_of_others(small_world, settings):

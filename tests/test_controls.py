@@ -14,6 +14,7 @@ from ace.grid.whatif import WhatIf
 from ace.llm.controls import control
 from ace.llm.policy_actor import BadCase
 from ace.rl.distribution import ActionSpace
+from ace.rl.llm4teach import Distillation
 from ace.rl.sac import DistillationBatch, distillation_loss
 
 
@@ -144,7 +145,7 @@ def test_the_prior_moves_in_a_run_only_if_asked_and_survives_a_resume(small_worl
         assert bool((loop.sac.log_prior != start).any()) == (share > 0)
         again = make(small_world, s, critic=False)
         again.load_state_dict(loop.state_dict())
-        np.testing.assert_array_equal(again.sac.deployed.weights["log_prior"], loop.sac.log_prior.numpy())
+        np.testing.assert_array_equal(again.sac.acting.weights["log_prior"], loop.sac.log_prior.numpy())
 
 
 def test_distillation_raises_the_probability_of_what_was_proposed(small_world, settings):
@@ -171,17 +172,18 @@ def test_a_teacher_is_asked_without_validation_and_its_weight_fades(small_world,
         return [None if i % 2 else int(small_world.catalogue.legal_ids(small_world.observe(s)[1])[1])
                 for i, s in enumerate(states)]  # fmt: skip
 
-    loop.teacher = teacher
-    weights, draw = [], loop._distillation_batch
-    loop._distillation_batch = lambda: weights.append(draw()) or weights[-1]
+    loop.teaching = Distillation(teacher, settings, loop.rng["teacher"])
+    weights, draw = [], loop.teaching.batch
+    loop.teaching.batch = lambda decisions: weights.append(draw(decisions)) or weights[-1]
     list(loop.run())
-    assert asked and max(asked) <= settings.refine.max_cases and loop.proposals
+    assert asked and max(asked) <= settings.refine.max_cases and loop.teaching.proposals
     assert not len(loop.d_llm), "what is not validated does not enter D_LLM"
     used = [p.weight for p in weights if p is not None]
     assert used == sorted(used, reverse=True) and used[-1] < 0.05
     again = make(small_world, settings, actor=False, critic=False)
+    again.teaching = Distillation(teacher, settings, again.rng["teacher"])
     again.load_state_dict(loop.state_dict())
-    assert repr(again.proposals) == repr(loop.proposals)
+    assert repr(again.teaching.proposals) == repr(loop.teaching.proposals)
 
 
 @pytest.mark.parametrize("variant", ["expert_sac", "random_refine", "frequency_refine", "dc_argmin"])

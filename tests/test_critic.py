@@ -21,7 +21,7 @@ from ace.llm.value_critic import ValueCritic, key_decisions, scores
 from ace.stats import mean_interval
 
 SHAPE = config.settings.Shape(
-    enabled=True, start=0.5, every=1, threshold=0.5, select="reward", describe=True, judge="llm", K=0.4
+    enabled=True, start=0.5, every=1, threshold=0.5, select="reward", describe=True, judge="llm", into="d_llm", K=0.4
 )
 
 

@@ -47,7 +47,7 @@ def project(tmp_path_factory, params):
             run = folder / "results/runs/case14" / variant / "seed=0"
             run.mkdir(parents=True)
             learner = SAC(bench.catalogue, bench.world.features.n, params.base.sac, seed=number)
-            learner.deployed.save(run / "policy.safetensors")
+            learner.acting.save(run / "policy.safetensors")
             curve = {"seed": 0, "decisions": [25, 45, 81], "entropy": [2.0, 1.0, number], "acted": [0.5, 0.7, 1.0]}
             pd.DataFrame(curve).to_csv(run.parent / "training.csv", index=False)
             pd.DataFrame({"seed": [0], "episode": [0]}).to_csv(run.parent / "episodes.csv", index=False)

@@ -20,7 +20,7 @@ from ace.rl.sac import SAC
 
 @pytest.fixture(scope="module")
 def policy(small_world, params):
-    return Policy(SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=0).deployed)
+    return Policy(SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=0).acting)
 
 
 def test_survived_steps_and_rewards_add_up(small_world, params):

@@ -105,13 +105,15 @@ def test_run_files_say_what_was_used(reference):
     records = read_transcript(place / "transcript.jsonl.gz")[1:]
     assert sum(manifest["tokens"].values()) == sum(r["tokens"] for r in records) > 0
     assert set(manifest["tokens"]) == {r["role"] for r in records}
+    assert 0 < manifest["forecast_gap"] < 0.5 and manifest["marks"] == []
     budget = manifest["budget"]
     assert budget["train"]["llm_calls"] == len(records) > 0
-    assert {r["role"] for r in records} == {"actor", "critic", "heldout"}
+    assert {r["role"] for r in records} == {"actor", "critic", "heldout", "lesson"}
     validated = sum("reward" in (r["verdict"] or "") for r in records)
-    measured = sum(r["role"] == "heldout" for r in records)
-    # Each validated proposal is one power flow, and so is each original action, of a bad case or of a held-out state.
-    assert budget["train"]["simulator_calls"] == validated + manifest["refine_tried"] + measured
+    measured = sum(r["role"] in ("heldout", "lesson") for r in records)
+    judged = 2 * manifest["roles"]["lessons"]["looked_at"]  # the policy's action, and doing nothing
+    # Each validated proposal is one power flow, and so is each original action, of a bad case, a held-out state or a lesson.
+    assert budget["train"]["simulator_calls"] == validated + manifest["refine_tried"] + measured + judged
     rounds = manifest["finetune_rounds"]
     assert rounds and all(r["accepted"] == (r["rate_after"] >= r["rate_before"]) for r in rounds)
     assert (reference / f"checkpoints/results/case14/ace/seed=0/lora/round={len(rounds)}/adapter_model.safetensors").exists()
@@ -144,8 +146,10 @@ def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
 
 
 def with_controls(p):
-    """Variants whose roles a checkpoint has to hold beside, or without, those of the language model."""
-    p["variants"]["controls"] = {"refine": {"proposer": "frequency"}, "shape": {"judge": "random"}}
+    """Variants whose roles a checkpoint has to hold beside, or without, those of the language model; one with marks, too."""
+    p["variants"]["controls"] = {
+        "refine": {"proposer": "frequency"}, "shape": {"judge": "random"}, "train": {"marks": [40, 50, 100, 160]},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach"])
@@ -228,6 +232,31 @@ def test_what_a_checkpoint_does_not_depend_on_is_what_no_run_loads():
     assert "coevolve" in loaded and not loaded & experiment.NO_PART_OF_A_RUN, done.stderr
     rooms = {path.parent.name for path in (ROOT / "ace").glob("*/__init__.py")}
     assert rooms - loaded == experiment.NO_PART_OF_A_RUN
+
+
+def test_policies_at_marks_are_kept_and_tested_with_what_they_had_used(workspace):
+    plain, marked = workspace(None, "plain"), workspace(lambda p: p["base"]["train"].update(marks=[50, 120]), "marked")
+    for folder in (plain, marked):
+        done = run(folder, "sac", [0])
+        assert done.returncode == 0, done.stderr
+    without, found = files(plain, "sac"), files(marked, "sac")
+    assert set(found) - set(without) == {"policy_50.safetensors", "policy_120.safetensors"}
+    assert found["policy.safetensors"] == without["policy.safetensors"] and found["training.csv"] == without["training.csv"]
+    episodes = frame(found["episodes.csv"])
+    splits = episodes.groupby("split", sort=False)
+    assert list(splits.groups) == ["test", "test@50", "test@120"] and set(splits.size()) == {3}
+    assert found["episodes.csv"][:3] == without["episodes.csv"], "the test itself is not another one"
+    marks, manifest = found["manifest.json"]["marks"], found["manifest.json"]
+    assert [mark["decisions"] for mark in marks] == [50, 120] and manifest["budget"] == without["manifest.json"]["budget"]
+    assert 0 < marks[0]["env_steps"] < marks[1]["env_steps"] < manifest["budget"]["train"]["env_steps"]
+    assert all(mark["simulator_calls"] == mark["llm_calls"] == 0 for mark in marks)
+    place = marked / "results/runs/case14/sac/seed=0"
+    for mark in marks:
+        assert mark["policy_sha256"] == run_files.policy_digest(place / f"policy_{mark['decisions']}.safetensors")
+    assert len({mark["policy_sha256"] for mark in marks}) == 2
+    (place / "policy_50.safetensors").unlink()
+    done = run(marked, "sac", [0])
+    assert done.returncode == 0 and files(marked, "sac") == found
 
 
 def test_baselines_run_once_and_are_charged_for_their_simulations(workspace):

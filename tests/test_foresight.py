@@ -108,7 +108,7 @@ def test_a_grid_in_two_parts_is_no_choice(small_world, states, together):
 
 @pytest.fixture(scope="module")
 def deployed(small_world, params):
-    return SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).deployed
+    return SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).acting
 
 
 def test_the_lowest_expected_loading_of_the_most_probable_is_played(small_world, states, deployed):
@@ -226,7 +226,7 @@ def project(workspace, small_world, params, monkeypatch):
     for variant in ("sac", "ace"):
         run = folder / "results/runs/case14" / variant / "seed=0"
         run.mkdir(parents=True)
-        policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=len(variant)).deployed
+        policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=len(variant)).acting
         policy.save(run / "policy.safetensors")
     manifest = folder / "results/language_model/case14/model_manifest.json"
     manifest.parent.mkdir(parents=True)

@@ -170,7 +170,7 @@ def test_lora_round_gives_a_new_model_and_leaves_the_old_one(trained, pairs):
     model, tokenizer, _ = trained
     before = copy.deepcopy(model.state_dict())
     other = [(prompt, pairs[(i + 1) % 8][1]) for i, (prompt, _) in enumerate(pairs)]
-    settings = config.settings.Finetune(enabled=True, every=1, samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
+    settings = config.settings.Finetune(enabled=True, every=1, draw="d_llm", samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
     tuned = finetune.lora_round(model, tokenizer, other, settings, seed=3)
     again = finetune.lora_round(model, tokenizer, other, settings, seed=3)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
@@ -228,7 +228,7 @@ def test_checkpoint_with_a_chat_template(tmp_path):
     assert client.tokenizer.decode(ids[:start]) == "<|im_start|>line 3<|im_end|>"
     assert len(ids) == start + 3  # two bytes and the end
     # LoRA finds the same modules in it.
-    settings = config.settings.Finetune(enabled=True, every=1, samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
+    settings = config.settings.Finetune(enabled=True, every=1, draw="d_llm", samples=1, epochs=1, rank=2, lr=1e-2, heldout=0)
     tuned = finetune.lora_round(client.model, client.tokenizer, [("line 3", "do")], settings, seed=0)
     assert not torch.equal(tuned.model.layers[0].mlp.up_proj.weight, client.model.model.layers[0].mlp.up_proj.weight)
     # A model that is named wins over the folder, and is never silently another one.
@@ -490,7 +490,7 @@ class FakeWhatIf:
 
 REFINE = config.settings.Refine(
     enabled=True, threshold=0.0, every=1, minibatch=1, max_cases=1, rounds=5, margin=0.02, limit=1, bad_case=True,
-    proposer="llm",
+    draw="random", proposer="llm",
 )  # fmt: skip
 
 

@@ -225,7 +225,7 @@ def project(workspace, small_world, params, monkeypatch):
     folder = workspace(change)
     run = folder / "results/runs/case14/sac/seed=0"
     run.mkdir(parents=True)
-    policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).deployed
+    policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).acting
     policy.save(run / "policy.safetensors")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")

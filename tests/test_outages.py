@@ -157,7 +157,7 @@ def project(workspace, small_world, params, monkeypatch):
     for variant in ("sac", "ace_query_low"):
         run = folder / "results/runs/case14" / variant / "seed=0"
         run.mkdir(parents=True)
-        policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=len(variant)).deployed
+        policy = SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=len(variant)).acting
         policy.save(run / "policy.safetensors")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ACE_JOBS", "1")

@@ -53,7 +53,7 @@ def project(tmp_path_factory):
         for number, variant in enumerate(("sac", "ace")):
             run = folder / "results/runs/case14" / variant / "seed=0"
             run.mkdir(parents=True)
-            SAC(world.catalogue, world.features.n, params.base.sac, seed=number).deployed.save(run / "policy.safetensors")
+            SAC(world.catalogue, world.features.n, params.base.sac, seed=number).acting.save(run / "policy.safetensors")
             calls = {name: {"simulator_calls": 100 * number + i} for i, name in enumerate(("train", "validation", "corpus"))}
             own = {"0": {"budget": {**calls, "test": {"simulator_calls": 7}}}}
             (run.parent / "manifest.json").write_text(json.dumps({"seeds": own}))

@@ -229,7 +229,7 @@ def test_a_provenance_is_read_by_seed(results):
 
 @pytest.fixture
 def deployed(small_world, params):
-    return SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).deployed
+    return SAC(small_world.catalogue, small_world.features.n, params.base.sac, seed=3).acting
 
 
 def test_a_policy_is_kept_in_float16_and_computes_in_float32(deployed, small_world, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from ace.config import ConfigError
 from ace.rl.buffers import Batch
 from ace.rl.distribution import (
     ActionSpace,
@@ -34,6 +35,7 @@ SETTINGS = SimpleNamespace(
     hidden=16,
     lr=1e-3,
     tau_target=0.01,
+    average=0.9,
     grad_clip=5.0,
     alpha_start=0.05,
     target_entropy=1.0,
@@ -344,7 +346,7 @@ def random_batch(space, n, seed=0, n_llm=0):
         x_next=rng.normal(size=(n, F)).astype(np.float32),
         legal_next=legal_next,
         weight=rng.random(n).astype(np.float32),
-        is_llm=(np.arange(n) >= n - n_llm).astype(np.float32),
+        is_refined=(np.arange(n) >= n - n_llm).astype(np.float32),
     )
 
 
@@ -405,7 +407,7 @@ def test_policy_loss_and_its_gradient_equal_enumeration(rows, bc):
         assert info["entropy"][i].item() == pytest.approx(-plogp(p).item(), abs=1e-10)
         if (p[1:] > 0).any():
             per_state.append(0.3 * plogp(p) - low)
-        if batch.is_llm[i]:
+        if batch.is_refined[i]:
             cloned.append(-float(batch.weight[i]) * p[batch.action[i]].log())
     expected = torch.stack(per_state).mean() + bc * torch.stack(cloned).mean()
     (expected_gradient,) = torch.autograd.grad(expected, logits)
@@ -572,7 +574,7 @@ def test_numpy_act_is_the_torch_policy_and_follows_the_updates():
         for legal in named.values():
             x = rng.normal(size=F).astype(np.float32)
             dist = sac.distribution(torch.from_numpy(x)[None], legal[None])
-            np.testing.assert_allclose(sac.deployed.logits(x), dist._logits[0].detach(), atol=1e-5)
+            np.testing.assert_allclose(sac.acting.logits(x), dist._logits[0].detach(), atol=1e-5)
             assert sac.act(x, legal, greedy=True) == dist.mode()[0]
             chosen = sac.act(x, legal, greedy=False)
             assert type(chosen) is int
@@ -584,6 +586,38 @@ def test_greedy_act_leaves_the_generator_alone():
     before = repr(sac.rng.bit_generator.state)
     sac.act(np.zeros(F, np.float32), legality(sac.space), greedy=True)
     assert repr(sac.rng.bit_generator.state) == before
+
+
+def test_deployed_is_the_average_of_the_weights_and_acting_are_the_latest():
+    """Of the first 1 / (1 - 0.9) = 10 updates it is the plain mean, then it moves a tenth of the way with each."""
+    sac, history = SAC(SMALL, F, SETTINGS, seed=0), []
+    deployed = lambda: {name: w.copy() for name, w in sac.deployed.weights.items()}  # noqa: E731
+    for i in range(14):
+        train(sac, i, i + 1)
+        history.append(sac.policy.head.weight.detach().numpy().copy())
+        np.testing.assert_array_equal(sac.acting.weights["head.weight"], history[-1])
+        if i < 10:
+            expected = np.mean(history, axis=0)
+        else:
+            expected = 0.9 * expected + 0.1 * history[-1]
+        np.testing.assert_allclose(deployed()["head.weight"], expected, atol=1e-7)
+    assert set(deployed()) == set(sac.acting.weights)
+    assert not np.allclose(deployed()["head.weight"], history[-1], atol=1e-4)
+
+
+def test_without_average_the_deployed_policy_is_the_acting_one():
+    plain = SAC(SMALL, F, SimpleNamespace(**vars(SETTINGS) | {"average": 0.0}), seed=0)
+    assert plain.deployed is plain.acting
+    averaged = SAC(SMALL, F, SETTINGS, seed=0)
+    for learner in (plain, averaged):
+        train(learner, 0, 5)
+    for name, weights in plain.acting.weights.items():  # what is learnt does not depend on it
+        np.testing.assert_array_equal(weights, averaged.acting.weights[name])
+
+
+def test_an_average_of_nothing_is_one_line():
+    with pytest.raises(ConfigError, match=r"^sac\.average = 0\.9: there is no average before the first update; take SAC"):
+        SAC(SMALL, F, SETTINGS, seed=0).deployed  # noqa: B018
 
 
 def test_q_values_is_the_smaller_critic():
@@ -612,7 +646,7 @@ def test_deployed_policy_round_trip(tmp_path):
         assert reread.weights[name].dtype == np.float32
         np.testing.assert_array_equal(reread.weights[name], weights.astype(np.float16))
     np.testing.assert_allclose(reread.logits(x), sac.deployed.logits(x), atol=0.02)
-    assert reread.act(x, legal, None) == sac.act(x, legal, greedy=True)
+    assert reread.act(x, legal, None) == sac.deployed.act(x, legal, None)
     assert policy.act(x, legal, np.random.default_rng(1)) in range(sac.space.n_actions)
 
 
@@ -620,7 +654,7 @@ def test_deployed_policy_errors_are_one_line(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^no trained policy at .*gone.safetensors$"):
         load_policy(tmp_path / "gone.safetensors", SMALL)
     path = tmp_path / "p.safetensors"
-    SAC(NO_HUB, F, SETTINGS, seed=0).deployed.save(path)
+    SAC(NO_HUB, F, SETTINGS, seed=0).acting.save(path)
     with pytest.raises(ValueError, match=r"another catalogue: hub_bits is 0 there and 3 here$"):
         load_policy(path, SMALL)
     save_file({"weight": np.zeros(3, np.float32)}, str(path))

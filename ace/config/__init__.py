@@ -269,6 +269,13 @@ def _mistakes(params, source):
             if not re.fullmatch(r"\w+", name, re.ASCII):
                 found.append(f"{source}: {key}: {name!r}: a name is made of letters, digits and _: it becomes that of a folder")
     variants = {name: attempt(params.settings, name) for name in params.variants}
+    trains = {"base": params.base.train} | {f"variants.{name}": each.train for name, each in variants.items() if each}
+    for key, train in trains.items():
+        if train.warmup >= train.decisions and (key == "base" or train != params.base.train):  # said once of what all inherit
+            found.append(
+                f"{source}: {key}.train: warmup = {train.warmup} must be below decisions = {train.decisions}: "
+                "no update would be made, and the deployed policy is an average over the updates"
+            )
     for make, names in ((params.lora_settings, params.lora), (params.with_model, params.language_models)):
         for name in names:
             attempt(make, name)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ace.config.errors import Model
 
@@ -24,6 +24,9 @@ class Sac(Model):
     hidden: Whole
     lr: Positive
     tau_target: Share
+    average: Annotated[float, Field(ge=0, lt=1)]
+    """Share of the past in the average of the policy's weights, by update: what is validated, kept and tested. 0: the weights of
+    the latest update."""
     grad_clip: Positive
     alpha_start: Positive
     target_entropy: Annotated[float, Field(ge=0)]
@@ -31,7 +34,7 @@ class Sac(Model):
     prior_llm: Annotated[float, Field(ge=0, lt=1)]
     """Share of the policy's prior that follows the actions of D_LLM, once there are many; 0: the prior never moves."""
     bc: Annotated[float, Field(ge=0)]
-    """Weight of behaviour cloning on D_LLM; 0: the paper's loss."""
+    """Weight of behaviour cloning on refined rows; 0: the paper's loss."""
 
 
 class Buffers(Model):
@@ -53,6 +56,14 @@ class Train(Model):
     batch_size: Whole
     updates_per_decision: Positive
     validate_every: Whole
+    marks: list[Whole]
+    """Numbers of decisions, ascending, at which the policy is kept and later tested, with what it had used by then."""
+
+    @model_validator(mode="after")
+    def marks_ascend_to_the_end(self):
+        if self.marks != sorted({mark for mark in self.marks if mark <= self.decisions}):
+            raise ValueError(f"marks = {self.marks} must ascend, to decisions = {self.decisions} at the most")
+        return self
 
 
 class Refine(Model):
@@ -67,6 +78,8 @@ class Refine(Model):
     """Transitions looked at in one call."""
     max_cases: Whole
     """Bad cases refined in one call at the most."""
+    draw: Literal["random", "oldest"]
+    """Which of them, where there are more; oldest: as in the results up to 63061d2, a defect."""
     rounds: Annotated[int, Field(ge=1, le=5)]
     margin: Annotated[float, Field(ge=0)]
     """A refined action must gain more reward than this to enter D_LLM."""
@@ -104,6 +117,8 @@ class Shape(Model):
     """Whether g_LLM is shown actions as descriptions; else as bare indices."""
     judge: Literal["llm", "random"]
     """Who adjusts: g_LLM, or as a control as many random adjustments at random decisions."""
+    into: Literal["d_llm", "d_rl"]
+    """Adjusted decisions enter D_LLM, drawn by Eq. 8; or (d_rl) their rows in D_RL change."""
     K: Positive
 
 
@@ -115,6 +130,9 @@ class Finetune(Model):
     epochs: Whole
     rank: Whole
     lr: Positive
+    draw: Literal["d_mix", "d_llm", "random"]
+    """What a round learns from: f_LLM's validated answers in D_LLM alone; those and good decisions of the policy (d_mix); as a
+    control, those and as many of the policy's decisions that nobody judged."""
     heldout: Count
     """Validation states on which a round must not lower the one-proposal rate, or it is rolled back; 0: not asked."""
 

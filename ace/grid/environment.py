@@ -71,6 +71,17 @@ class GridState:
     def to_arrays(self):
         return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
 
+    @classmethod
+    def stack(cls, states):
+        """Any number of states as {name: (n, ...) array}, {} for none; `unstack` is the way back."""
+        rows = [state.to_arrays() for state in states]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
+
+    @classmethod
+    def unstack(cls, columns):
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return [cls(**row | {"scenario": int(row["scenario"]), "t": int(row["t"])}) for row in rows]
+
 
 def scenario_sets(environment, scenarios):
     """{split: its scenarios} of an environment. environment, scenarios: the sections of the same names in `config`.

@@ -5,6 +5,7 @@ import json
 import time
 
 from ace.config import ConfigError
+from ace.config.streams import number
 from ace.llm.clients import LocalClient, Recorder, open_client
 from ace.llm.controls import RandomCritic
 from ace.llm.finetune import lora_round
@@ -64,7 +65,7 @@ class LlmSession:
         self.rounds, calls = self.rounds + 1, self.recorder.calls
         before, old = self._heldout_rate() if self.rate is None else self.rate, self.client.model
         folder = self.folder / "lora" / f"round={self.rounds}" if self.folder else None
-        seed = 1000 * self.seed + self.rounds
+        seed = number(self.seed, "lora", self.rounds)
         self.client.model = lora_round(old, self.client.tokenizer, samples, self.settings.finetune, seed, folder)
         after = self._heldout_rate()
         accepted = after is None or after >= before
@@ -81,7 +82,7 @@ class LlmSession:
             return None
         first = self.recorder.calls
         # The same seed each time, so that two rates differ by the weights and not by the draw.
-        seed = 1000 * self.seed
+        seed = number(self.seed, "heldout")
         hits = one_proposal(self.recorder, self.textmap, self.whatif, self.heldout, self.settings.refine, seed)
         for record in self.recorder.records[first:]:
             record["role"] = "heldout"

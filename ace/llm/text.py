@@ -152,6 +152,11 @@ class TextMap:
         lines = [f"{name} : {result}" for name, result in tried] or ["none"]
         return self._actor.format(state=state_text, tried="\n".join(lines))
 
+    def actor_reply(self, state, action, result):
+        """An answer of f_LLM, for those it learns from: a short chain of reasons, then the action. result: outcome text."""
+        place = f"substation {self.catalogue.sub[action]}" if action else "nothing"
+        return f"problem : {self.most_loaded_line(state)}\nhelp : {place} , {result}\naction : {self.action(action)}"
+
     def critic_prompt(self, decisions, number, describe=True):
         """g_LLM's prompt: a stretch of an episode, and which of its decisions (from 1) is the key one."""
         key = self.decision(decisions[number - 1], describe)

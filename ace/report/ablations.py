@@ -54,6 +54,10 @@ GROUPS = [
         ["ace", "ace_select_state", "ace_select_action", "ace_select_action_index"],
         ["shape.select", "shape.threshold", "shape.describe"],
     ),
+    Group("Where g_LLM's judgements go", ["ace", "ace_shape_rl"], ["shape.into"]),
+    Group("LoRA samples", ["ace", "ace_own_answers", "ace_random_lessons"], ["finetune.draw"]),
+    Group("As up to 63061d2", ["ace", "ace_before"], ["refine.draw", "sac.average", "shape.into", "finetune.draw"]),
+    Group("Weights that are deployed", ["ace", "ace_present_weights"], ["sac.average"]),
     Group("K, judged by g_LLM", ["ace_K01", "ace_K02", "ace", "ace_K08"], ["shape.K", "shape.judge"]),
     Group(
         "K, random control",

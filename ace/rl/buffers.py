@@ -39,7 +39,7 @@ class Batch:
     x_next: np.ndarray  # (B, F) float32
     legal_next: np.ndarray  # (B, L) uint8
     weight: np.ndarray  # (B,) float32: D_LLM rows max(r_refined - r_original, 0), read by cloning only; 1 elsewhere
-    is_llm: np.ndarray  # (B,) float32: 1.0 for rows of D_LLM
+    is_refined: np.ndarray  # (B,) float32: 1.0 for rows that f_LLM refined, which cloning imitates
 
     def __len__(self) -> int:
         return len(self.action)
@@ -87,6 +87,10 @@ class Ring:
         """(n,) slots -> (n,) int64 uids of the rows that lie there now."""
         newest = self.next_uid - 1
         return newest - (newest - np.asarray(slots, dtype=np.int64)) % self.capacity
+
+    def transition(self, uid: int) -> Transition:
+        """The row (a copy). Raises KeyError if it is gone."""
+        return Transition(**{field.name: self.value(uid, field.name) for field in fields(Transition)})
 
     def value(self, uid: int, column: str):
         """One stored value (a copy). Raises KeyError if the row is gone."""
@@ -143,47 +147,63 @@ class ReplayBuffer(Ring):
         return True
 
     def bad_cases(self, rng: np.random.Generator, n: int, threshold: float) -> np.ndarray:
-        """(k,) uids, ascending, k <= n: of a mini-batch of n sampled rows those with r_step < threshold (the paper's
+        """(k,) uids in random order, k <= n: of a mini-batch of n sampled rows those with r_step < threshold (the paper's
         r-bar) that are decisions and not marked as refined. Empty while the buffer is empty."""
         if not len(self):
             return np.zeros(0, np.int64)
         slots = np.unique(self.sample(n, rng))
         c = self.columns
         bad = (c["r_step"][slots] < np.float32(threshold)) & c["is_decision"][slots] & ~c["refined"][slots]
-        return np.sort(self.uids(slots[bad]))
+        return rng.permutation(self.uids(slots[bad]))  # whoever takes some of them takes a random draw, not the oldest
 
 
 class RefinedBuffer(Ring):
-    """D_LLM: transitions whose action was refined by f_LLM and validated.
+    """D_LLM: what the language model made of transitions. f_LLM's rows (is_refined) hold another, validated action; g_LLM's
+    the action as it was played and its adjusted reward.
 
-    Weight of a row (paper Eq. 8, at second hand): w = exp(r_refined / tau) / exp(r_original / tau). Both rewards come
-    from the same what-if engine, so that they compare action with action.
+    Weight of a row (paper Eq. 8, at second hand): w = exp(r_refined / tau) / exp(r_original / tau). Of an action refined
+    both rewards come from the same what-if engine, so that they compare; of one judged, r_refined is r_original +- K, 2K.
     """
 
     def __init__(self, capacity: int, n_features: int, n_legal: int) -> None:
-        super().__init__(capacity, n_features, n_legal, {"r_original": np.float32, "r_refined": np.float32})
+        super().__init__(capacity, n_features, n_legal, {"r_original": np.float32, "r_refined": np.float32, "is_refined": bool})
 
-    def add(self, transition: Transition, r_original: float, r_refined: float) -> int:
+    def add(self, transition: Transition, r_original: float, r_refined: float, is_refined: bool = True) -> int:
         """Returns the row's uid. Raises ValueError if a reward is not finite."""
         if not np.isfinite([r_original, r_refined]).all():
             raise ValueError(f"rewards of a refinement must be finite, not {r_original} and {r_refined}")
-        return self._append(transition, r_original=r_original, r_refined=r_refined)
+        return self._append(transition, r_original=r_original, r_refined=r_refined, is_refined=is_refined)
 
     def gain(self) -> np.ndarray:
         """(len,) float64 r_refined - r_original."""
         return self.columns["r_refined"][: len(self)].astype(np.float64) - self.columns["r_original"][: len(self)]
 
+    def is_refined(self) -> np.ndarray:
+        """(len,) bool: the rows that f_LLM refined."""
+        return self.columns["is_refined"][: len(self)]
+
     def probabilities(self, tau: float) -> np.ndarray:
-        """(len,) float64: w / sum w, by log-sum-exp, so that no gain and no tau overflows."""
-        log_w = self.gain() / tau
-        w = np.exp(log_w - log_w.max())
-        return w / w.sum()
+        """(len,) float64."""
+        return priorities(self.gain(), tau)
 
     def sample(self, n: int, rng: np.random.Generator, tau: float) -> np.ndarray:
-        """(n,) slots, proportional to w, with replacement."""
-        cumulative = self.probabilities(tau).cumsum()
-        drawn = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
-        return np.minimum(drawn, len(self) - 1)
+        """(n,) slots, proportional to w, with replacement. Raises ValueError while the buffer is empty."""
+        if not len(self):
+            raise ValueError("cannot sample from D_LLM: it is empty")
+        return draw(self.probabilities(tau), n, rng)
+
+
+def priorities(gain: np.ndarray, tau: float) -> np.ndarray:
+    """Eq. 8: w / sum w of w = exp(gain / tau), by log-sum-exp, so that no gain and no tau overflows. gain: (n,), n > 0."""
+    log_w = np.asarray(gain, np.float64) / tau
+    w = np.exp(log_w - log_w.max())
+    return w / w.sum()
+
+
+def draw(probabilities: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """(n,) indices, with replacement."""
+    cumulative = probabilities.cumsum()
+    return np.minimum(np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right"), len(cumulative) - 1)
 
 
 @dataclass(slots=True)
@@ -212,5 +232,5 @@ class MixedSampler:
         return Batch(
             **{name: np.concatenate([self.d_rl.columns[name][rl], self.d_llm.columns[name][llm]]) for name in shared},
             weight=np.concatenate([np.ones(n_rl), gain]).astype(np.float32),
-            is_llm=np.repeat(np.array([0.0, 1.0], np.float32), [n_rl, n_llm]),
+            is_refined=np.concatenate([np.zeros(n_rl), self.d_llm.is_refined()[llm]]).astype(np.float32),
         )

@@ -59,7 +59,7 @@ class Policy:
     simulator_calls = dc_calls = llm_calls = 0
 
     def __init__(self, deployed: DeployedPolicy) -> None:
-        """deployed: of a learner (`SAC.deployed`) or from `load_policy`."""
+        """deployed: of a learner (`SAC.deployed`, `SAC.acting`) or from `load_policy`."""
         self.deployed = deployed
 
     def act(self, state, x: np.ndarray, legal: np.ndarray) -> int:

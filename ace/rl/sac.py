@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from ace.config import ConfigError
+from ace.config.streams import generator, number
 from ace.rl.buffers import Batch
 from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values
 from ace.rl.fast_ops import BoundedLogits, GatheredQ
@@ -103,17 +105,17 @@ def policy_loss(
     dist: CatalogueDistribution, values1: Values, values2: Values, alpha: float, bc: float, batch: Batch
 ) -> tuple[torch.Tensor, dict]:
     """Mean over states with a choice of E_a[alpha log p - min Q], plus bc times the behaviour-cloning term: mean over
-    the rows of D_LLM of weight * -log p(refined action), weight being the refinement's gain. bc = 0: the paper's loss.
+    the refined rows of weight * -log p(refined action), weight being the refinement's gain. bc = 0: the paper's loss.
 
     values1, values2: without gradient. Returns (scalar, info with the (B,) entropy, nats).
     """
     value, entropy = dist.soft_value(values1, values2, alpha)
     choice = dist.has_choice.to(entropy.dtype)
     loss = -(value * choice).sum() / choice.sum().clamp_min(1.0)
-    if bc > 0.0 and batch.is_llm.any():
-        is_llm = torch.from_numpy(batch.is_llm)
-        nll = -dist.log_prob(batch.action).masked_fill(is_llm == 0, 0.0)
-        loss = loss + bc * (torch.from_numpy(batch.weight) * nll).sum() / is_llm.sum()
+    if bc > 0.0 and batch.is_refined.any():
+        is_refined = torch.from_numpy(batch.is_refined)
+        nll = -dist.log_prob(batch.action).masked_fill(is_refined == 0, 0.0)
+        loss = loss + bc * (torch.from_numpy(batch.weight) * nll).sum() / is_refined.sum()
     return loss, {"entropy": entropy}
 
 
@@ -144,15 +146,16 @@ def temperature_loss(log_alpha, entropy, has_choice, target_entropy: float) -> t
 class SAC:
     """The learner.
 
-    settings: hidden, lr, tau_target, grad_clip, alpha_start, target_entropy (nats), prior_do_nothing, bc; gamma is not
-    read here, as the discount arrives with the batch. The same seed and batches give the same bytes.
+    settings: hidden, lr, tau_target, average, grad_clip, alpha_start, target_entropy (nats), prior_do_nothing, bc; gamma is
+    not read here, as the discount arrives with the batch. The same seed and batches give the same bytes.
+    acting: the policy of the present weights, which collects the transitions; `deployed`: of their average over the updates.
     """
 
     def __init__(self, catalogue, n_features: int, settings, seed: int) -> None:
         self.space, self.settings, self.updates = ActionSpace(catalogue), settings, 0
-        self.rng = np.random.default_rng(seed)
+        self.rng = generator(seed, "acting")
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(number(seed, "weights"))
             self.policy = Network(n_features, settings.hidden, self.space.n_logits)
             self.critic = TwinCritic(self.space, n_features, settings.hidden)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
@@ -161,8 +164,23 @@ class SAC:
         parameters = [*self.policy.parameters(), *self.critic.parameters(), self.log_alpha]
         self.optimiser = torch.optim.Adam(parameters, lr=settings.lr, fused=True)
         # views into the parameters' memory, which optimiser and load_state_dict change in place: never stale
-        weights = {name: p.detach().numpy() for name, p in self.policy.named_parameters()}
-        self.deployed = DeployedPolicy(self.space, weights | {"log_prior": self.log_prior.numpy()})
+        self.acting = self._numpy_policy(dict(self.policy.named_parameters()))
+        self.average = {name: p.detach().clone() for name, p in self.policy.named_parameters()} if settings.average else {}
+        self.averaged = self._numpy_policy(self.average) if self.average else self.acting
+
+    def _numpy_policy(self, weights: dict[str, torch.Tensor]) -> DeployedPolicy:
+        arrays = {name: weight.detach().numpy() for name, weight in weights.items()}
+        return DeployedPolicy(self.space, arrays | {"log_prior": self.log_prior.numpy()})
+
+    @property
+    def deployed(self) -> DeployedPolicy:
+        """What is validated, kept and tested: the policy of the averaged weights, with `average` = 0 that of the present
+        ones. It follows the updates. ConfigError before the first one, when there is nothing to average."""
+        if self.average and not self.updates:
+            raise ConfigError(
+                f"sac.average = {self.settings.average}: there is no average before the first update; take SAC.acting"
+            )
+        return self.averaged
 
     def distribution(self, x: torch.Tensor, legal: np.ndarray) -> CatalogueDistribution:
         """x: (B, F), legal: (B, L) -> pi(. | s)."""
@@ -170,7 +188,7 @@ class SAC:
 
     def act(self, x: np.ndarray, legal: np.ndarray, greedy: bool) -> int:
         """x: (F,), legal: (L,) -> action id, sampled from the policy with the learner's own generator unless greedy."""
-        return self.deployed.act(x, legal, None if greedy else self.rng)
+        return self.acting.act(x, legal, None if greedy else self.rng)
 
     def update_prior(self, actions: np.ndarray) -> None:
         """The policy's prior leans towards these ids (n,), those of D_LLM, with share prior_llm n / (n + PRIOR_HALF): the
@@ -216,6 +234,10 @@ class SAC:
         self.optimiser.step()
         torch._foreach_lerp_(list(self.target.parameters()), list(self.critic.parameters()), s.tau_target)
         self.updates += 1
+        if self.average:
+            # the plain mean of the first 1 / (1 - average) updates: the weights before any learning have no share in it
+            share = max(1.0 - s.average, 1.0 / self.updates)
+            torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.policy.parameters()], share)
         return out
 
     def _clip_gradients(self) -> None:
@@ -247,6 +269,7 @@ class SAC:
         return copy.deepcopy(
             {
                 "policy": self.policy.state_dict(),
+                "average": self.average,
                 "critic": self.critic.state_dict(),
                 "target": self.target.state_dict(),
                 "log_alpha": self.log_alpha.detach(),
@@ -264,6 +287,8 @@ class SAC:
         with torch.no_grad():
             self.log_alpha.copy_(state["log_alpha"])
             self.log_prior.copy_(state["log_prior"])
+            for name, weight in self.average.items():
+                weight.copy_(state["average"][name])
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.bit_generator.state = state["rng"]
         self.updates = state["updates"]

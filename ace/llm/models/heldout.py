@@ -4,8 +4,6 @@ They come from validation scenarios, played by the mixed behaviours of the corpu
 caused.
 """
 
-from dataclasses import fields
-
 import numpy as np
 
 from ace.config import ConfigError
@@ -95,8 +93,7 @@ def one_proposal(client, textmap, whatif, states, settings, seed):
 
 def save_states(states, path):
     """states: list of GridState, stacked; the same bytes for the same states."""
-    rows = [state.to_arrays() for state in states]
-    np.savez_compressed(path, **{name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {})
+    np.savez_compressed(path, **GridState.stack(states))
 
 
 def load_states(path, n):
@@ -108,7 +105,4 @@ def load_states(path, n):
         raise ConfigError(
             f"no held-out states at {path} ({type(error).__name__}): stage language_model makes them"
         ) from None
-    count = len(next(iter(columns.values()), ()))
-    names = [f.name for f in fields(GridState)]
-    rows = [{name: columns[name][i] for name in names} for i in range(count)]
-    return [GridState(**{**row, "scenario": int(row["scenario"]), "t": int(row["t"])}) for row in rows]
+    return GridState.unstack(columns)

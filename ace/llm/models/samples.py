@@ -87,10 +87,7 @@ class Writer:
         return int(near[self.worth[near].argmax()])
 
     def answer(self, visit, choice):
-        """A short chain of reasons, then the action."""
-        place = "nothing" if choice == 0 else f"substation {self.textmap.catalogue.sub[self.corpus.actions[choice]]}"
-        line = self.textmap.most_loaded_line(visit.state)
-        return f"problem : {line}\nhelp : {place} , {self._after(visit, choice)}\naction : {self.names[choice]}"
+        return self.textmap.actor_reply(visit.state, int(self.corpus.actions[choice]), self._after(visit, choice))
 
     def _verdict(self, visit, bad, choice, rng):
         floor = visit.values[bad]

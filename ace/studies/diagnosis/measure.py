@@ -145,7 +145,7 @@ def imitate(bench, labelled, seed, steps, rated):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return learner.deployed
+    return learner.acting
 
 
 def _label(labelled, rng):
@@ -184,11 +184,11 @@ def short_run(environment, beta, seed, decisions, heldout):
         changes["buffers"] = settings.buffers.model_copy(update={"beta": beta})
     with tempfile.TemporaryDirectory() as scratch:
         run = Run(params, settings.model_copy(update=changes), environment, seed, config.root(), Path(scratch))
-        sac, d_llm = run.learner.sac, run.learner.d_llm
-        hub = [[0, share_at_hub(sac.deployed, heldout)]]
-        for event in run.learner.run():
+        learner, sac, d_llm = run.learner, run.learner.sac, run.learner.d_llm
+        hub = [[0, share_at_hub(learner.policy, heldout)]]
+        for event in learner.run():
             if event.kind == "validation":
-                hub.append([event.row["decisions"], share_at_hub(sac.deployed, heldout)])
+                hub.append([event.row["decisions"], share_at_hub(learner.policy, heldout)])
     ids, counts = np.unique(d_llm.columns["action"][: len(d_llm)], return_counts=True)
     return {
         "q": [sac.q_values(j.x, j.ids) for j in heldout],
@@ -196,7 +196,7 @@ def short_run(environment, beta, seed, decisions, heldout):
         "every": run.settings.train.validate_every,
         "held": ids[np.argsort(-counts, kind="stable")][:MOST_HELD],
         "gain": d_llm.gain(),
-        "survival": survival(run.training, Policy(sac.deployed)),
+        "survival": survival(run.training, Policy(learner.policy)),
     }
 
 
