@@ -59,7 +59,7 @@ class CoEvolution:
         self.bad_states = {}  # uid in D_RL -> GridState, kept for decisions that f_LLM may be asked about
         self.teaching = Distillation(teacher, settings, self.rng["teacher"]) if teacher else None
         self.answers = {}  # uid in D_LLM -> (prompt, reply) that f_LLM was right with
-        self.forecast_gaps = []  # of each case that f_LLM had an answer to: |reward of the original action, simulated - played|
+        self.forecast_gap = [0.0, 0]  # sum and number of |reward, simulated - played| of the actions that f_LLM was asked about
         self.count = Counter(decisions=0, episodes=0, env_steps=0, updates=0, refine_tried=0, refined=0, shaped=0,
                              finetune_rounds=0, validations=0)  # fmt: skip
         self.owed_updates = 0.0
@@ -173,8 +173,9 @@ class CoEvolution:
         for case, found in zip(cases, refinements, strict=True):
             if found is None:
                 continue
-            self.forecast_gaps.append(abs(found.r_original - case.reward))
-            self.recent["forecast_gap"].append(self.forecast_gaps[-1])
+            gap = abs(found.r_original - case.reward)
+            self.recent["forecast_gap"].append(gap)
+            self.forecast_gap = [self.forecast_gap[0] + float(gap), self.forecast_gap[1] + 1]
             if found.improved:
                 self._keep(case, found)
         if self.settings.sac.prior_llm:
@@ -273,7 +274,7 @@ class CoEvolution:
             "bad_states": GridState.stack([state for state, _ in self.bad_states.values()]),
             "teaching": self.teaching.state_dict() if self.teaching else {},
             "answers": [[uid, *answer] for uid, answer in self.answers.items()],
-            "forecast_gaps": [float(gap) for gap in self.forecast_gaps],
+            "forecast_gap": self.forecast_gap,
             "count": dict(self.count),
             "owed_updates": self.owed_updates,
             "best": self.best,
@@ -292,7 +293,7 @@ class CoEvolution:
         if self.teaching:
             self.teaching.load_state_dict(saved["teaching"])
         self.answers = {uid: (prompt, reply) for uid, prompt, reply in saved["answers"]}
-        self.forecast_gaps = saved["forecast_gaps"]
+        self.forecast_gap = saved["forecast_gap"]
         self.count = Counter(saved["count"])
         self.owed_updates = saved["owed_updates"]
         self.best, self.best_policy = saved["best"], saved["best_policy"]

@@ -170,7 +170,8 @@ class Run:
                 self.wall["finetune"] = self.session.finetune_s
                 continue  # within an episode: no place to stop
             elif event.kind == "mark":
-                self.marks.append({**event.row, **dict(zip(CALLS, self._calls(), strict=True))})
+                calls = dict(zip(CALLS, self._calls(), strict=True))
+                self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps})
                 continue
             now = time.perf_counter()
             self.wall["train"] = before + now - started
@@ -202,8 +203,8 @@ class Run:
 
     def forecast_gap(self):
         """How far validation is from what was played: mean |simulated - played| reward of refined actions; None without any."""
-        gaps = self.learner.forecast_gaps
-        return float(np.mean(gaps)) if gaps else None
+        total, n = self.learner.forecast_gap
+        return total / n if n else None
 
     def play_packaged(self):
         """After the test, the same agent on the days that Grid2Op packages, where the environment has them beside its weeks."""

@@ -225,10 +225,10 @@ def pack(results, environment, variant, finished, policies=True):
 
 def write_finished(folder, run, variant, started):
     """A run's results as a cell of one seed, and its provenance.json."""
-    kept = {*map(MARKED.format, run.at_marks), *[POLICY] * bool(run.learner), *[TRANSCRIPT] * bool(run.session)}
-    for path in [*run.scratch.glob("policy*.safetensors"), run.scratch / TRANSCRIPT]:
-        if path.name not in kept:
-            path.unlink(missing_ok=True)  # of other settings of this name
+    policies = [MARKED.format(mark) for mark in run.at_marks] + ([POLICY] if run.learner else [])
+    for path in {*run.scratch.glob("policy*.safetensors")} - {run.scratch / name for name in policies}:
+        path.unlink()  # of other settings of this name
+    (run.scratch / TRANSCRIPT).unlink(missing_ok=True)
     if run.session:
         run.session.recorder.write(run.scratch / TRANSCRIPT)
     splits = (run.episodes, run.packaged, *run.at_marks.values())

@@ -275,8 +275,11 @@ class Recorder:
     def seconds(self):
         return self._seconds_before + self.client.seconds
 
-    def ask(self, role, prompts, seed, guides=None):
-        """Complete, record, and return the new records. Arguments after role as of `Client.complete`."""
+    def ask(self, task, prompts, seed, guides=None, role=None):
+        """Complete, record, and return the new records.
+
+        task: of `text.template`; role: what the records call it, the task's name unless told. The others as of `Client.complete`.
+        """
         tokens_before, seconds_before = self.client.tokens, self.client.seconds
         replies = self.client.complete(prompts, seed, guides)
         used = self.client.tokens - tokens_before
@@ -285,9 +288,9 @@ class Recorder:
             self.batches.append({"first": self.calls, "n": len(replies), "seconds": seconds})
         # The client counts a batch; the shares are even, the sum is exact.
         share = [used // len(replies) + (i < used % len(replies)) for i in range(len(replies))]
-        task = short_hash(template(role))
+        prompt_file, role = short_hash(template(task)), role or task
         new = [
-            {"role": role, "key": self.client.key(prompt), "template": task, "prompt_hash": short_hash(prompt),
+            {"role": role, "key": self.client.key(prompt), "template": prompt_file, "prompt_hash": short_hash(prompt),
              "prompt": prompt, "reply": reply, "tokens": tokens, "parse": None, "verdict": None}
             for prompt, reply, tokens in zip(prompts, replies, share, strict=True)
         ]  # fmt: skip

@@ -10,8 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from ace.grid.environment import GridState
-from ace.llm.policy_actor import BadCase, PolicyActor
-from ace.llm.text import outcome
+from ace.llm.policy_actor import first_proposals, outcome_text
 
 KEPT = 1000
 """Latest decisions of the policy that a round draws from; those in which it did nothing have nothing to teach."""
@@ -75,19 +74,17 @@ class Lessons:
 
     def _better_than_the_model(self, judged, seed):
         """Those whose action beats the model's first proposal too. One that can't be validated is beaten."""
-        recorder, single = self.actor.recorder, self.settings.refine.model_copy(update={"rounds": 1})
-        first, asked = recorder.calls, PolicyActor(recorder, self.textmap, self.whatif, single)
-        answers = asked.refine([BadCase(i, each.state, 0, 0.0) for i, each in enumerate(judged)], seed)
-        for record in recorder.records[first:]:
-            record["role"] = "lesson"
-        margin = self.settings.refine.margin
-        return [j for j, a in zip(judged, answers, strict=True) if a is None or j.after.reward > a.reward + margin]
+        refine = self.settings.refine
+        answers = first_proposals(
+            self.actor.recorder, self.textmap, self.whatif, [each.state for each in judged], refine, seed, role="lesson"
+        )
+        return [j for j, a in zip(judged, answers, strict=True) if a is None or j.after.reward > a.reward + refine.margin]
 
     def _written(self, judged):
         """(prompt, reply), as f_LLM would be asked and as it should answer."""
-        shown = [(self.textmap.action(0), _outcome(judged.nothing))] if self.settings.refine.bad_case else []
+        shown = [(self.textmap.action(0), outcome_text(judged.nothing))] if self.settings.refine.bad_case else []
         prompt = self.textmap.actor_prompt(self.textmap.state(judged.state), shown)
-        return prompt, self.textmap.actor_reply(judged.state, judged.action, _outcome(judged.after))
+        return prompt, self.textmap.actor_reply(judged.state, judged.action, outcome_text(judged.after))
 
     def state_dict(self):
         actions = [int(action) for _, action in self.decisions]
@@ -97,7 +94,3 @@ class Lessons:
         self.decisions.clear()
         self.decisions.extend(zip(GridState.unstack(saved["states"]), saved["actions"], strict=True))
         self.counts = Counter(saved["counts"])
-
-
-def _outcome(result):
-    return outcome(None if result.done else result.next_state.rho_max)

@@ -81,9 +81,9 @@ class PolicyActor:
     counts: proposals, unparsable, illegal, repeated, validated, improved: of all calls so far; state_dict() holds them.
     """
 
-    def __init__(self, client, textmap, whatif, settings):
-        """client: any client or a Recorder; settings: config.settings.Refine."""
-        self.recorder = as_recorder(client)
+    def __init__(self, client, textmap, whatif, settings, role="actor"):
+        """client: any client or a Recorder; settings: config.settings.Refine; role: what the records call it."""
+        self.recorder, self.role = as_recorder(client), role
         self.textmap, self.catalogue, self.whatif, self.settings = textmap, textmap.catalogue, whatif, settings
         self.new_substation_each_round = settings.new_substation_each_round
         self.counts = Counter()
@@ -102,7 +102,7 @@ class PolicyActor:
             # Bad-case reasoning: the prompt shows T_s and, as T_a, the bad action and all tries with their outcomes.
             prompts = [self.textmap.actor_prompt(case.state_text, case.shown) for case in todo]
             guides = [Guide(self.textmap, case.legal, case.known, self._avoided(case.tried)) for case in todo]
-            records = self.recorder.ask("actor", prompts, seed + number, guides)
+            records = self.recorder.ask("actor", prompts, seed + number, guides, self.role)
             for case, record in zip(todo, records, strict=True):
                 case.rounds += 1
                 self._judge(case, record)
@@ -114,7 +114,7 @@ class PolicyActor:
         legal = [self.catalogue.legality(state.topo, state.cooldown_sub, True) for state in states]
         prompts = [self.textmap.actor_prompt(self.textmap.state(state), []) for state in states]
         guides = [Guide(self.textmap, one, (), self._avoided([])) for one in legal]
-        records = self.recorder.ask("actor", prompts, seed, guides)
+        records = self.recorder.ask("actor", prompts, seed, guides, self.role)
         proposals = []
         for record, one in zip(records, legal, strict=True):
             self.counts["proposals"] += 1
@@ -128,7 +128,7 @@ class PolicyActor:
 
     def _begin(self, bad):
         original = self.whatif.simulate(bad.state, bad.action)
-        shown = [(self.textmap.action(bad.action), _outcome(original))] if self.settings.bad_case else []
+        shown = [(self.textmap.action(bad.action), outcome_text(original))] if self.settings.bad_case else []
         # The agent was asked in this state, so it was one of danger: all may be played that no rule forbids.
         legal = self.catalogue.legality(bad.state.topo, bad.state.cooldown_sub, True)
         return _Case(bad, self.textmap.state(bad.state), legal, original.reward, shown)
@@ -168,8 +168,8 @@ class PolicyActor:
         result = self.whatif.simulate(case.bad.state, action)
         self.counts["validated"] += 1
         case.tried.append((action, result.reward))
-        case.shown.append((name, _outcome(result)))
-        record["verdict"] = f"{_outcome(result)}, reward {result.reward:+.3f}, original {case.r_original:+.3f}"
+        case.shown.append((name, outcome_text(result)))
+        record["verdict"] = f"{outcome_text(result)}, reward {result.reward:+.3f}, original {case.r_original:+.3f}"
         if case.best is None or result.reward > case.best[1].reward:
             case.best = (action, result, record)
 
@@ -200,5 +200,12 @@ def as_recorder(client):
     return client if isinstance(client, Recorder) else Recorder(client)
 
 
-def _outcome(result):
+def first_proposals(client, textmap, whatif, states, settings, seed, role="actor"):
+    """One validated proposal for each state, against doing nothing: list of Refinement or None. Arguments as of PolicyActor."""
+    actor = PolicyActor(client, textmap, whatif, settings.model_copy(update={"rounds": 1}), role)
+    return actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], seed)
+
+
+def outcome_text(result):
+    """What a prompt says of a simulated step. result: whatif.Outcome."""
     return outcome(None if result.done else result.next_state.rho_max)

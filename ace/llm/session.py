@@ -80,12 +80,11 @@ class LlmSession:
         """One-proposal rate of the present weights, or None without held-out states. Its calls are in the record."""
         if not self.heldout:
             return None
-        first = self.recorder.calls
         # The same seed each time, so that two rates differ by the weights and not by the draw.
         seed = number(self.seed, "heldout")
-        hits = one_proposal(self.recorder, self.textmap, self.whatif, self.heldout, self.settings.refine, seed)
-        for record in self.recorder.records[first:]:
-            record["role"] = "heldout"
+        hits = one_proposal(
+            self.recorder, self.textmap, self.whatif, self.heldout, self.settings.refine, seed, role="heldout"
+        )
         return sum(hits) / len(hits)
 
     def counts(self):

@@ -10,7 +10,7 @@ from ace.config import ConfigError
 from ace.episodes import decisions
 from ace.grid.environment import GridState
 from ace.llm.models.corpus import BEHAVIOURS, Visit, behave, best_of, in_turn, legal_of
-from ace.llm.policy_actor import BadCase, PolicyActor
+from ace.llm.policy_actor import first_proposals
 
 AN_EPISODE = 8
 """Held-out states of one episode at the most."""
@@ -78,13 +78,12 @@ def _improvable(whatif, visit, actions, shortlist, margin):
     return any(whatif.simulate(state, int(a)).reward > wanted for a in ids)
 
 
-def one_proposal(client, textmap, whatif, states, settings, seed):
+def one_proposal(client, textmap, whatif, states, settings, seed, role="actor"):
     """Whether the model's first proposal beats doing nothing by the margin, in each state: list of bool.
 
-    client: any client or a Recorder; settings: config.settings.Refine.
+    Arguments as of `policy_actor.first_proposals`.
     """
-    actor = PolicyActor(client, textmap, whatif, settings.model_copy(update={"rounds": 1}))
-    found = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], seed)
+    found = first_proposals(client, textmap, whatif, states, settings, seed, role)
     return [refinement is not None and refinement.improved for refinement in found]
 
 
