@@ -1,0 +1,95 @@
+"""Pilots of the learner: played on starts that choose nothing, summarised by their formulas; the committed table is theirs."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ace import config
+from ace.grid.environment import scenario_sets
+from benchmarks import learner_pilot
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return [pd.read_csv(RESULTS / f"learner_pilot_{name}.csv") for name in ("episodes", "runs")]
+
+
+@pytest.mark.parametrize("env", learner_pilot.PILOTS)
+def test_unseen_starts_are_of_weeks_that_neither_train_nor_choose_nor_test(env):
+    """Splits share calendar dates, but no week's loads."""
+    params = config.load(ROOT / "params.yaml")
+    sets = scenario_sets(params.environment(env), params.scenarios)
+    validation, chosen = sets["validation"], params.scenarios.validation
+    starts = learner_pilot.UnseenStarts(validation, chosen)
+    scenarios = [starts[i] for i in range(len(starts))]
+    unseen = [week.date for week in list(validation.weeks)[chosen:]]
+    assert [each.origin for each in scenarios] == [(date, start) for date in unseen for start in range(5)]
+    used = [week for name in ("train", "test") for week in sets[name].weeks] + list(validation.weeks)[:chosen]
+    loads = {week.load_p.tobytes() for week in used}
+    assert len(loads) == len(used) and not loads & {week.load_p.tobytes() for week in list(validation.weeks)[chosen:]}
+
+
+def test_committed_pilots_are_complete_and_their_budgets_noted(tables):
+    episodes, runs = tables
+    declared = {(env, v, s) for env, variants in learner_pilot.PILOTS.items() for v, n in variants.items() for s in range(n)}
+    assert set(runs[["env", "variant", "seed"]].itertuples(index=False, name=None)) == declared
+    counts = episodes.groupby(["env", "variant", "seed"]).size()
+    assert set(counts.index) == declared | {(env, "reconnect", 0) for env in learner_pilot.PILOTS} and set(counts) == {40}
+    asks = runs["variant"] != "sac"
+    assert (runs["env_steps"] > 0).all() and (runs.loc[asks, ["simulator_calls", "llm_calls"]] > 0).all(axis=None)
+    assert (runs.loc[~asks, ["simulator_calls", "llm_calls", "refined", "shaped", "rounds"]] == 0).all(axis=None)
+
+
+def test_the_committed_table_is_made_of_the_committed_rows(tables, tmp_path):
+    learner_pilot.write_csv(learner_pilot.summarise(*tables), tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == (RESULTS / "learner_pilot.csv").read_bytes()
+
+
+def made_up(survivals, seeds):
+    """Rows of one environment, two weeks of two starts each. survivals: variant -> (seeds, 4)."""
+    rows = [
+        {"env": "toy", "variant": variant, "seed": seed, "week": "ab"[i // 2], "start": i % 2, "survival": value}
+        for variant, values in survivals.items() for seed, each in enumerate(values) for i, value in enumerate(each)
+    ]  # fmt: skip
+    runs = [
+        {"env": "toy", "variant": variant, "seed": seed, "rate_before": before, "rate_after": after}
+        for variant, rates in seeds.items() for seed, (before, after) in enumerate(rates)
+    ]  # fmt: skip
+    return pd.DataFrame(rows), pd.DataFrame(runs)
+
+
+def test_metrics_by_hand():
+    survivals = {
+        "reconnect": [[1, 0.5, 0.2, 0.3]], "ace": [[0.9, 0.7, 0.2, 0.4], [1, 0.5, 0.2, 0.3]],
+        "ace_own_answers": [[1, 0.5, 0.2, 0.3]] * 2, "ace_random_lessons": [[0, 0, 0, 0]] * 2, "sac": [[1, 1, 1, 1]] * 2,
+    }  # fmt: skip
+    rates = {"ace": [(0.5, 0.6), (0.5, 0.5)], "ace_own_answers": [(0.5, 0.5)] * 2, "ace_random_lessons": [(0.5, 0.6)] * 2}
+    table = learner_pilot.summarise(*made_up(survivals, {**rates, "sac": [(None, None)] * 2}))
+    table = table.fillna({"against": ""}).set_index(["variant", "against", "metric"])
+    assert table.loc[("ace", "", "seed_sd"), "value"] == pytest.approx(np.std([55, 50], ddof=1), abs=1e-3)
+    assert table.loc[("ace", "reconnect", "mean_change"), "value"] == pytest.approx(2.5)
+    assert table.loc[("ace", "reconnect", "loss_where_reconnect_survives"), "value"] == pytest.approx(5)
+    assert table.loc[("ace", "reconnect", "gain_elsewhere"), "value"] == pytest.approx((20 + 0 + 10 + 0 + 0 + 0) / 6, abs=1e-3)
+    gain = table.loc[("ace", "", "llm_rate_gain")]
+    assert gain["value"] == pytest.approx(5) and gain["ci_high"] == pytest.approx(5 + 12.706 * 5, rel=1e-3)
+    assert table.loc[("ace", "ace_random_lessons", "llm_rate_gain"), "value"] == pytest.approx(-5)
+    assert ("sac", "", "llm_rate_gain") not in table.index and (table["n_seeds"] == 2).all()
+
+
+def test_settings_are_those_of_the_variant_but_for_the_model():
+    params = config.load(ROOT / "params.yaml")
+    own, pilots = params.settings("ace_own_answers"), learner_pilot.settings_of(params, "ace_own_answers")
+    assert pilots.llm.path == learner_pilot.MODEL and pilots.finetune == own.finetune and pilots.sac == own.sac
+    strong = learner_pilot.settings_of(params, "ace_strong_lora_own").finetune
+    assert (strong.every, strong.epochs, strong.lr, strong.draw) == (50, 5, 1e-3, "d_llm")
+    assert learner_pilot.settings_of(params, "ace_strong_lora").finetune.draw == params.base.finetune.draw
+
+
+def test_an_environment_without_pilots_is_refused(capsys):
+    with pytest.raises(SystemExit, match="no pilots of 'case14': give one of wcci2020, neurips2020"):
+        learner_pilot.main("case14")
