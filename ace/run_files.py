@@ -34,6 +34,7 @@ IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a
 SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
 POLICY, MARKED, TRANSCRIPT = "policy.safetensors", "policy_{}.safetensors", "transcript.jsonl.gz"
+MARK, REDRAW = "test@{}", "redraw_{}"  # splits: the test with a mark's policy, and under another draw of the opponent
 FINISHED = "finished"
 """Folder in a seed's scratch folder: what its run has written, a cell of one seed, and its provenance."""
 

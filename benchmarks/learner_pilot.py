@@ -13,8 +13,9 @@ ci_high, n_seeds, with `metric`
 
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
     mean_change                     variant minus `against`; bootstrap over seeds and weeks
-    loss_where_reconnect_survives   100 minus survival, in starts that reconnection alone survives; bootstrap over weeks
-    gain_elsewhere                  variant minus reconnection alone, in the other starts; bootstrap over weeks
+    loss_where_reconnect_survives   reconnection alone minus variant, where that survives; over seeds and weeks. Where an opponent
+                                    acts, a start counts by the share of eight other draws in which reconnection survives it
+    gain_elsewhere                  variant minus reconnection alone, in the other starts; over seeds and weeks
     llm_rate_gain                   share of 200 held-out states helped by the model's first proposal, after the last LoRA round
                                     minus before the first; `against`: minus that gain of another variant; t interval over seeds
 """
@@ -35,7 +36,7 @@ from ace.config.settings import Settings
 from ace.experiment import SOURCE_SHA256, Run
 from ace.grid.environment import World
 from ace.grid.fastworld import training_world
-from ace.grid.scenarios import WeekScenarios
+from ace.grid.scenarios import Redrawn, WeekScenarios
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import Recorder
 from ace.llm.models import corpus, training
@@ -68,6 +69,9 @@ EPISODES = [*START, "survived_steps", "survival", "decisions"]
 RUNS = ["env", "variant", "seed", "env_steps", "simulator_calls", "llm_calls", "refined", "shaped", "rounds", "accepted"]
 RUNS += ["distinct", "lessons", "rate_before", "rate_after"]
 COLUMNS = ["env", "variant", "against", "metric", "value", "ci_low", "ci_high", "n_seeds"]
+REDRAWS = 8
+"""Other draws of the opponent in which reconnection alone plays all starts; its "seed" is the draw, 0 the one that all play."""
+BASE = "reconnect"
 HELDOUT, MODEL = 200, "checkpoints/learner_pilot/{env}/model"
 
 
@@ -142,6 +146,8 @@ def pilot(environment, variant, seed):
         world, agent = World(params.environment(environment), params.scenarios, settings.operator), baselines.DoNothing()
     world = playing(world, params)
     unseen = world.sets["validation"]
+    if variant == BASE and seed:
+        world.sets = {"validation": Redrawn(unseen, seed)}
     found["episodes"] = [
         names | dict(zip(("week", "start"), unseen[i].origin, strict=True)) | result.row()
         for i, result in enumerate(evaluate.play(world, agent, "validation", range(len(unseen))))
@@ -185,19 +191,21 @@ def summarise(episodes, runs):
 
 def of_environment(played, trained):
     """(variant, against, metric, (value, low, high), seeds) of each row of an environment's pilots."""
-    reconnect = played[played["variant"] == "reconnect"].set_index(["week", "start"])["survival"]
-    weekly = {variant: matrix(rows) for variant, rows in played.groupby("variant")}
+    base, p = reconnection(played)
+    common = played[(played["variant"] != BASE) | (played["seed"] == 0)]  # the draw of the opponent that all play
+    weekly = {variant: matrix(rows) for variant, rows in common.groupby("variant")}
     gains = {variant: 100 * (rows["rate_after"] - rows["rate_before"]) for variant, rows in trained.groupby("variant")}
     for variant in gains:
         n = len(weekly[variant])
         yield variant, "", "seed_sd", deviation(weekly[variant].mean(axis=1)), n
-        for other in sorted(set(weekly) - {variant}) if variant == "ace" else ["reconnect"]:
+        for other in sorted(set(weekly) - {variant}) if variant == "ace" else [BASE]:
             yield variant, other, "mean_change", stats.paired_difference(weekly[variant], weekly[other]), n
-        starts = played[played["variant"] == variant].set_index(["week", "start"])
-        base = reconnect.reindex(starts.index)
-        change, survives = 100 * (starts["survival"] - base), base >= 1
-        yield variant, "reconnect", "loss_where_reconnect_survives", over_weeks(-change[survives]), n
-        yield variant, "reconnect", "gain_elsewhere", over_weeks(change[~survives]), n
+        starts = played[played["variant"] == variant].pivot_table(index="seed", columns=["week", "start"], values="survival")
+        change = 100 * (starts - base)
+        for name, sign, weight in (("loss_where_reconnect_survives", -1, p), ("gain_elsewhere", 1, 1 - p)):
+            weekly_change = (sign * change * weight).T.groupby("week").sum().T.to_numpy()
+            found = stats.paired_ratio(weekly_change, weight.groupby("week").sum().to_numpy()[None])
+            yield variant, BASE, name, found[:3], n
         if gains[variant].notna().all():
             yield variant, "", "llm_rate_gain", over_seeds(gains[variant]), n
         for other in LESSONS.get(variant, []):
@@ -215,9 +223,12 @@ def deviation(values):
     return (sd, *(sd * np.sqrt(free / chi2.ppf(p, free)) for p in (0.975, 0.025)))
 
 
-def over_weeks(values):
-    """Mean and interval of a Series whose index has a level `week`: weeks are drawn whole, with all of their runs."""
-    return stats.mean_interval(values, stats.SEED, values.index.get_level_values("week")).values()
+def reconnection(played):
+    """Of reconnection alone, by (week, start): survival in the draw that all play, and the share of draws in which it survives:
+    of the other draws of the opponent, or, where none acts, of this one."""
+    survival = played[played["variant"] == BASE].pivot_table(index=["week", "start"], columns="seed", values="survival")
+    others = survival.drop(columns=0) if survival.shape[1] > 1 else survival
+    return survival[0], (others >= 1).mean(axis=1)
 
 
 def over_seeds(values):
@@ -225,29 +236,36 @@ def over_seeds(values):
     return values.mean(), values.mean() - half, values.mean() + half
 
 
-def replaced(path, rows, environment):
-    """The rows of a CSV with those of an environment in place of its own; written and returned."""
+def replaced(path, rows, environment, variants):
+    """The rows of a CSV with those of an environment's variants in place of its own; written and returned."""
     others = pd.read_csv(path) if path.is_file() else rows[:0]
-    table = pd.concat([each for each in (others[others["env"] != environment], rows) if len(each)])
+    others = others[~((others["env"] == environment) & others["variant"].isin(variants))]
+    table = pd.concat([each for each in (others, rows) if len(each)])
     table = table.sort_values([c for c in START if c in table], kind="stable")
     write_csv(table, path)
     return pd.read_csv(path)
 
 
-def main(environment=""):
+def main(environment="", *variants):
     warnings.simplefilter("ignore")
     results = config.root() / "results"
     paths = [results / f"learner_pilot_{name}.csv" for name in ("episodes", "runs")]
     if environment:
         if environment not in PILOTS:
             raise SystemExit(f"no pilots of {environment!r}: give one of {', '.join(PILOTS)}")
+        params = config.load()
         make_model(environment)
-        tasks = [(variant, seed) for variant, n in PILOTS[environment].items() for seed in range(n)]
-        tasks = [("reconnect", 0), *sorted(tasks, key=lambda task: task[1])]  # every variant's first seed first
+        number = {BASE: 1 + REDRAWS * params.environment(environment).opponent, **PILOTS[environment]}
+        if unknown := set(variants) - set(number):
+            raise SystemExit(f"no pilot {min(unknown)!r} of {environment}: there are {', '.join(number)}")
+        variants = variants or tuple(number)
+        tasks = [(variant, seed) for variant in variants for seed in range(number[variant])]
+        tasks.sort(key=lambda task: task[1])  # every variant's first seed first
         found = play_tasks(functools.partial(pilot, environment), tasks, f"{environment} pilots")
         episodes = pd.DataFrame([row for each in found for row in each["episodes"]])[EPISODES]
-        runs = pd.DataFrame([each["run"] for each in found if each["run"]])[RUNS]
-        tables = [replaced(path, rows, environment) for path, rows in zip(paths, (episodes, runs), strict=True)]
+        runs = pd.DataFrame([each["run"] for each in found if each["run"]], columns=RUNS)
+        rows = zip(paths, (episodes, runs), strict=True)
+        tables = [replaced(path, rows, environment, variants) for path, rows in rows]
     else:
         tables = [pd.read_csv(path) for path in paths]
     write_csv(summarise(*tables), results / "learner_pilot.csv")

@@ -13,7 +13,7 @@ from ace.report.runs import ReportError
 
 
 class MadeUpGrid(SimpleNamespace):
-    main = Grid.main
+    main, cells = Grid.main, Grid.cells
 
 
 def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
@@ -27,7 +27,8 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
             baselines=[],
             lm_baselines=[],
             other_model=[],
-            ablations=SimpleNamespace(variants=[]),
+            ablations=SimpleNamespace(environment="a", variants=[]),
+            budget=SimpleNamespace(environments=[], variants=[]),
         ),
         lora={"fast": {"lr": 0.01}},
     )

@@ -38,8 +38,9 @@ def test_committed_pilots_are_complete_and_their_budgets_noted(tables):
     episodes, runs = tables
     declared = {(env, v, s) for env, variants in learner_pilot.PILOTS.items() for v, n in variants.items() for s in range(n)}
     assert set(runs[["env", "variant", "seed"]].itertuples(index=False, name=None)) == declared
+    draws = {("wcci2020", "reconnect", 0), *(("neurips2020", "reconnect", draw) for draw in range(9))}  # an opponent acts there
     counts = episodes.groupby(["env", "variant", "seed"]).size()
-    assert set(counts.index) == declared | {(env, "reconnect", 0) for env in learner_pilot.PILOTS} and set(counts) == {40}
+    assert set(counts.index) == declared | draws and set(counts) == {40}
     asks = runs["variant"] != "sac"
     assert (runs["env_steps"] > 0).all() and (runs.loc[asks, ["simulator_calls", "llm_calls"]] > 0).all(axis=None)
     assert (runs.loc[~asks, ["simulator_calls", "llm_calls", "refined", "shaped", "rounds"]] == 0).all(axis=None)
@@ -79,6 +80,18 @@ def test_metrics_by_hand():
     assert gain["value"] == pytest.approx(5) and gain["ci_high"] == pytest.approx(5 + 12.706 * 5, rel=1e-3)
     assert table.loc[("ace", "ace_random_lessons", "llm_rate_gain"), "value"] == pytest.approx(-5)
     assert ("sac", "", "llm_rate_gain") not in table.index and (table["n_seeds"] == 2).all()
+
+
+def test_under_an_opponent_a_start_counts_by_the_other_draws_that_reconnection_survives():
+    """Two other draws; the one that all play, 0, would say that reconnection survives start 0 of week a and no other."""
+    survivals = {"reconnect": [[1, 0.5, 0.2, 0.3], [1, 1, 0.4, 0.1], [0.5, 1, 0.4, 0.1]], "sac": [[0.8, 0.6, 0.4, 0.3]] * 2}
+    played, trained = made_up(survivals, {"sac": [(None, None)] * 2})
+    base, p = learner_pilot.reconnection(played)
+    assert list(base) == [1, 0.5, 0.2, 0.3] and list(p) == [0.5, 1, 0, 0]
+    table = learner_pilot.summarise(played, trained).set_index(["variant", "against", "metric"])["value"]
+    assert table["sac", "reconnect", "loss_where_reconnect_survives"] == pytest.approx((0.5 * 20 - 1 * 10) / 1.5, abs=1e-3)
+    assert table["sac", "reconnect", "gain_elsewhere"] == pytest.approx((-0.5 * 20 + 0 * 10 + 20 + 0) / 2.5, abs=1e-3)
+    assert table["sac", "reconnect", "mean_change"] == pytest.approx(52.5 - 50)
 
 
 def test_settings_are_those_of_the_variant_but_for_the_model():

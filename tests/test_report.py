@@ -44,7 +44,7 @@ EPISODE_EASE = np.linspace(-0.08, 0.08, EPISODES)
 
 
 class SmallGrid(SimpleNamespace):
-    main = Grid.main
+    main, cells = Grid.main, Grid.cells
 
 
 def small_grid():
@@ -55,6 +55,7 @@ def small_grid():
         variants=["sac", "ace", "ace_no_actor", "ace_no_critic"],
         other_model=[],
         ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
+        budget=SimpleNamespace(environments=[], seeds=[0], variants=[]),
     )
     specs = {env: SimpleNamespace(weeks=SimpleNamespace(path="results/chronics")) for env in ENVS}
     scenarios = SimpleNamespace(train=12, test=EPISODES, test_split="development_test")

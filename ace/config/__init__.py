@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from ace.config.declared import STUDIES, Diagnosis, Foresight, Grid, OfficialScore, Outages, Proposers
 from ace.config.environments import Chronics, Environment, Scenarios, misfits
 from ace.config.errors import ConfigError, Model, meant, validated
 from ace.config.settings import Count, Finetune, Positive, Settings, Whole
@@ -48,87 +49,6 @@ class LanguageModel(Model):
         if self.hidden % (2 * self.heads):
             raise ValueError(f"hidden = {self.hidden} must be a multiple of 2 x heads = {2 * self.heads}")
         return self
-
-
-class Ablations(Model):
-    """Variants that take ACE apart, on one environment and with seeds of their own."""
-
-    environment: str
-    seeds: Annotated[list[Count], Field(min_length=1)]
-    variants: list[str]
-
-
-class Grid(Model):
-    """What is run: every method on every environment, and the ablations."""
-
-    environments: Annotated[list[str], Field(min_length=1)]
-    variants: list[str]
-    """What learns: one run for each seed."""
-    other_model: list[str]
-    """The same, each with a language model that is made for it: its corpus or shape is another."""
-    baselines: list[str]
-    """Methods that learn nothing: one run."""
-    lm_baselines: list[str]
-    """The same, on what the stage language_model made."""
-    ablations: Ablations
-
-    @property
-    def main(self):
-        """The main comparison: what is run on every environment, baselines first."""
-        return [*self.baselines, *self.lm_baselines, *self.variants, *self.other_model]
-
-
-class Study(Model):
-    """A study that plays trained policies again."""
-
-    variants: list[str]
-    """What it plays or compares with, of what the grid declares (an ablation only on its own environment): a new variant is
-    played where it is named here, and makes no other study's result stale."""
-
-
-class Outages(Study):
-    """Test episodes without one of the lines."""
-
-    lines: Whole
-    """Lines that are taken out, one at a time."""
-    episodes: Whole
-    """Test scenarios, the first ones and at most all, each of them without one of the lines, in turn."""
-
-
-class OfficialScore(Study):
-    episodes: Whole
-    """Test scenarios, the first ones and at most all."""
-
-
-class Foresight(Study):
-    """Trained policies that look one DC power flow ahead."""
-
-    n_candidates: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
-    """How many of a policy's most probable actions are compared: what is chosen from, together with the policy alone."""
-    episodes: Whole
-    """Validation scenarios that the choice is made on, none of those by which checkpoints were chosen."""
-
-
-class Proposers(Study):
-    episodes: Whole
-    """Validation scenarios, none of those by which checkpoints were chosen."""
-
-
-class Diagnosis(Study):
-    labels: Annotated[list[Whole], Field(min_length=1)]
-    """How many labels are imitated, at most as many as a run has decisions."""
-    steps: Whole
-    """Gradient steps of an imitation."""
-    decisions: Whole
-    """Of a short training run, at most half of a run's."""
-    states: Whole
-    """Held-out states, and states of each visitor."""
-    seeds: Whole
-    """Of imitations and of short runs."""
-
-
-STUDIES = ("diagnosis", "foresight", "official_score", "outages", "proposers")
-"""Sections of params.yaml with a list of variants that are played again."""
 
 
 class Params(Model):
@@ -164,8 +84,9 @@ class Params(Model):
         grid = self.grid
         if variant in [*grid.variants, *grid.other_model]:
             return list(self.seeds)
-        if variant in grid.ablations.variants:
-            return list(grid.ablations.seeds)
+        for group in (grid.ablations, grid.budget):
+            if variant in group.variants:
+                return list(group.seeds)
         return list(self.seeds) if variant in self.variants and self.settings(variant).method == "sac" else [0]
 
     def played(self, study, environment):
@@ -261,7 +182,8 @@ def _mistakes(params, source):
         if name not in names:
             found.append(f"{source}: {key} = {name!r}: no such {what}{meant(name, names)}")
 
-    for key, seeds in (("seeds", params.seeds), ("grid.ablations.seeds", ablations.seeds)):
+    groups = {"ablations": grid.ablations, "budget": grid.budget}
+    for key, seeds in {"seeds": params.seeds, **{f"grid.{name}.seeds": each.seeds for name, each in groups.items()}}.items():
         if len(set(seeds)) < len(seeds):
             found.append(f"{source}: {key} = {seeds}: each seed once")
     for key in ("environments", "variants", "language_models"):
@@ -282,10 +204,12 @@ def _mistakes(params, source):
     for i, name in enumerate(grid.environments):
         known(f"grid.environments.{i}", name, params.environments, "environment")
     known("grid.ablations.environment", ablations.environment, params.environments, "environment")
+    for i, name in enumerate(grid.budget.environments):
+        known(f"grid.budget.environments.{i}", name, params.environments, "environment")
     lists = {
         "grid.variants": (grid.variants, "variants"), "grid.other_model": (grid.other_model, "variants"),
         "grid.ablations.variants": (ablations.variants, "variants"), "grid.baselines": (grid.baselines, "baselines"),
-        "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"),
+        "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"), "grid.budget.variants": (grid.budget.variants, "variants"),
     }  # fmt: skip
     for key, (names, home) in lists.items():
         for i, name in enumerate(names):
@@ -293,8 +217,13 @@ def _mistakes(params, source):
             settings = variants.get(name)
             if settings and settings.home != home:
                 found.append(f"{source}: {key}.{i} = {name!r}: it belongs to {settings.home}")
-    for name in set(ablations.variants) & set(grid.variants):
-        found.append(f"{source}: grid.ablations.variants: {name!r} stands under grid.variants too, which would run it twice")
+    for group, names in {"ablations": grid.variants, "budget": [*grid.variants, *ablations.variants]}.items():
+        for name in sorted(set(groups[group].variants) & set(names)):
+            there = "grid.variants" if name in grid.variants else "grid.ablations.variants"
+            found.append(f"{source}: grid.{group}.variants: {name!r} stands under {there} too, which would run it twice")
+    for i, name in enumerate(grid.budget.variants):
+        if variants.get(name) and not variants[name].train.marks:
+            found.append(f"{source}: grid.budget.variants.{i} = {name!r}: variants.{name}.train.marks is empty: no curve")
     for study in STUDIES:
         for i, name in enumerate(names := getattr(params, study).variants):
             key = f"{study}.variants.{i}"

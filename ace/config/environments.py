@@ -81,6 +81,8 @@ class Scenarios(Model):
     validation: Whole
     test: Whole
     packaged: Whole
+    redraws: Count
+    """Other draws of the opponent, in which reconnection alone plays the test again: where it survives whatever is attacked."""
     test_split: Literal["development_test", "test"]
     """Which weeks are tested on: the test weeks are made when everything else is frozen, until then others stand in."""
     resampled: Resampled

@@ -8,7 +8,7 @@ Grid2Op packages (`ace.grid.packaged`). Our reading: the paper does not say how 
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from ace.config import ConfigError, named
 from ace.grid.weeks import DAY
 
 SPLITS = ("train", "validation", "test", "packaged")
+DRAWS_APART = 1000
+"""More than a split has scenarios: redrawn numbers are no other scenario's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,20 @@ class WeekScenarios:
         """Identifies the whole set; stored in every manifest."""
         said = [self.weeks.hash(), self.split, self.n_weeks, self.horizon, self.seed, self.forecast_sd]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+class Redrawn:
+    """The scenarios of a set under another draw of the opponent, `draw` = 1, 2, ...; injections and forecasts are the same."""
+
+    def __init__(self, scenarios, draw):
+        self.scenarios, self.draw = scenarios, draw
+
+    def __len__(self):
+        return len(self.scenarios)
+
+    def __getitem__(self, index):
+        scenario = self.scenarios[index]
+        return replace(scenario, index=scenario.index + DRAWS_APART * self.draw)  # its number seeds the opponent
 
 
 def forecasts(load_p, load_q, gen_p, gen_max, sd, rng):

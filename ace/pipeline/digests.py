@@ -254,9 +254,7 @@ def section(raw, place):
 
 def cells_of(params):
     """[(environment, variant)] of the declared grid."""
-    grid = params.grid
-    cells = [(environment, variant) for environment in grid.environments for variant in grid.main]
-    return cells + [(grid.ablations.environment, variant) for variant in grid.ablations.variants]
+    return [(environment, variant) for _, environment, variant in params.grid.cells]
 
 
 def making(environment, chronics):

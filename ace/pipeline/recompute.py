@@ -27,7 +27,7 @@ from ace.pipeline.workspace import MAKING, WEEKS, check, copy_changed, prepare, 
 from ace.run_files import read_provenance, seeds_in
 
 FOLDER, RUNS = "verify", "results/runs/"
-TRAINED = {"train", "ablation", "other_model"}  # stages, by the name ahead of `@`, of which one seed is drawn
+TRAINED = {"train", "ablation", "other_model", "budget"}  # stages, by the name ahead of `@`, of which one seed is drawn
 LONG = {"language_model", "language_models", "measure"}
 LONG |= {f"measure_{study}" for study in ("environments", "lora", "official_score", "proposers")}
 """They train or play for minutes: only by name."""

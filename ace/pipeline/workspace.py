@@ -35,7 +35,7 @@ MAKING = "chronics"  # the stage of the weeks
 DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
 # stages that ace.preflight estimates itself
-CELLS = {"train", "ablation", "other_model", "baseline", "lm_baseline", "language_model"}
+CELLS = {"train", "ablation", "other_model", "budget", "baseline", "lm_baseline", "language_model"}
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """

@@ -64,25 +64,17 @@ class Cell:
 
 def cells(params):
     """All cells of dvc.yaml that play or train, in its order. params: config.Params."""
-    grid, found = params.grid, []
+    found = []
 
     def add(stage, environment, variant, seeds, decisions=None):
         settings = params.settings(variant)
         most = settings.train.decisions if settings.method == "sac" else 0
         found.append(Cell(stage, environment, variant, settings, tuple(seeds), min(decisions or most, most)))
 
-    kinds = {
-        "baseline": grid.baselines, "lm_baseline": grid.lm_baselines, "train": grid.variants, "other_model": grid.other_model
-    }  # fmt: skip
-    for kind, variants in kinds.items():
-        for environment in grid.environments:
-            for variant in variants:
-                add(f"{kind}@{environment}-{variant}", environment, variant, params.seeds_of(variant))
-    ablations = grid.ablations
-    for variant in ablations.variants:
-        add(f"ablation@{ablations.environment}-{variant}", ablations.environment, variant, params.seeds_of(variant))
+    for kind, environment, variant in params.grid.cells:
+        add(f"{kind}@{environment}-{variant}", environment, variant, params.seeds_of(variant))
     few = min(params.diagnosis.decisions, params.settings("ace").train.decisions // 2)
-    for environment in grid.environments:
+    for environment in params.grid.environments:
         add(f"measure@diagnosis-{environment}", environment, "ace", range(SHARES * params.diagnosis.seeds), few)
     return found
 

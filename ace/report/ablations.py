@@ -95,6 +95,7 @@ COUNTS = {
     # as many as there were, whatever finetune.every promised; a round that lowers the held-out rate isn't kept
     "lora_rounds": lambda manifest: len(manifest.get("finetune_rounds", [])),
     "lora_rounds_kept": lambda manifest: sum(each["accepted"] for each in manifest.get("finetune_rounds", [])),
+    "distinct_samples": lambda manifest: mean_of(manifest.get("finetune_rounds", []), "distinct"),  # in a LoRA round
     "adjustments": lambda manifest: manifest.get("shaped", 0),
     "env_steps_to_train": RUN_METRICS["env_steps_to_train"],
     "simulator_calls_train": lambda manifest: manifest["budget"]["train"]["simulator_calls"],
@@ -106,7 +107,14 @@ COLUMNS += ["reference_mean", "difference", "difference_low", "difference_high",
 COLUMNS += ["n_seeds", "n_episodes", "scale"]
 RESULTS = ["Group", "Variant", "Setting", "Survival, % [95 % CI]", "minus reference [95 % CI]"]
 RESULTS += ["Reference on common seeds, %", "Reward", "n"]
-BUDGETS = ["Variant", "Refinements", "LoRA rounds (kept)", "Adjustments", "Env. steps", "LLM calls in training"]
+BUDGETS = ["Variant", "Refinements", "LoRA rounds (kept)", "Distinct samples a round", "Adjusted decisions"]
+BUDGETS += ["Env. steps", "LLM calls in training"]
+
+
+def mean_of(rounds, name):
+    """Mean over the LoRA rounds of a run; 0 where there were none, or where none noted it."""
+    found = [each[name] for each in rounds if name in each]
+    return float(np.mean(found)) if found else 0.0
 
 
 class Pair(NamedTuple):
@@ -232,7 +240,7 @@ def _result(cells, variant, said, mean):
 
 def _budget(row, variant):
     rounds = f"{row['lora_rounds']:.1f} ({row['lora_rounds_kept']:.1f})"
-    counts = ["adjustments", "env_steps_to_train", "llm_calls_train"]
+    counts = ["distinct_samples", "adjustments", "env_steps_to_train", "llm_calls_train"]
     return [label(variant), thousands(row["refinements"]), rounds, *(thousands(row[what]) for what in counts)]
 
 

@@ -20,7 +20,7 @@ from ace.report.tables import main_methods
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed as well as the mean
 NUMBERS = [
     *("decisions", "env_steps_train", "env_steps_validation", "env_steps_corpus"),
-    *("calls_train", "calls_test", "tokens", "lora_rounds", "lora_kept"),
+    *("calls_train", "calls_test", "tokens", "lora_rounds", "lora_kept", "distinct_samples", "adjustments"),
     *("train_s", "llm_s", "finetune_s", "seconds_per_call", "seconds_per_lora_round"),
     *("test_s", "test_steps", "test_ms_per_step", "decision_ms"),
 ]
@@ -119,6 +119,8 @@ def _of_seed(run):
         "tokens": _tokens(manifest.get("tokens", {})),
         "lora_rounds": len(rounds),
         "lora_kept": sum(round_["accepted"] for round_ in rounds),
+        "distinct_samples": _mean([round_.get("distinct") for round_ in rounds]),
+        "adjustments": manifest.get("shaped"),
         **{f"{phase}_s": wall.get(phase) for phase in ("train", "llm", "finetune")},
         "seconds_per_call": _over(wall.get("llm"), sum(calls.values())),
         "seconds_per_lora_round": _over(wall.get("finetune"), len(rounds)),
@@ -163,7 +165,8 @@ def _counts(row):
     rounds = _shown(row["lora_rounds"], lambda n: f"{n:.1f} ({row['lora_kept']:.1f})" if n else "–")
     steps = [_known(row[column]) for column in NUMBERS[1:4]]
     steps = None if set(steps) == {None} else sum(each or 0 for each in steps)
-    return [_shown(steps, thousands), *(_shown(row[column], thousands) for column in NUMBERS[4:7]), rounds]
+    strength = [_shown(row[column] or None, thousands) for column in ("distinct_samples", "adjustments")]
+    return [_shown(steps, thousands), *(_shown(row[column], thousands) for column in NUMBERS[4:7]), rounds, *strength]
 
 
 def _times(row):
@@ -173,6 +176,7 @@ def _times(row):
 
 
 COUNTS = ["Env. steps", "LLM calls to train", "LLM calls in the test", "Tokens", "LoRA rounds (kept)"]
+COUNTS += ["Distinct samples a round", "Decisions adjusted by g_LLM"]
 TIMES = ["Train, s", "LLM, s", "LoRA, s", "An LLM call, s", "Test, s", "A step of the test, ms", "A decision, ms"]
 PARTS = {"Samples and calls": (["Grid", "Method", *COUNTS], _counts), "Seconds": (["Grid", "Method", *TIMES], _times)}
 

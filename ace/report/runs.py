@@ -7,13 +7,13 @@ table. What is read is checked: every run is there, belongs to this scale, and w
 others of its environment.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from ace.config.errors import OneLine
-from ace.run_files import cell_folder, frame, read_cell, read_provenance
+from ace.run_files import MARK, REDRAW, cell_folder, frame, read_cell, read_provenance
 
 # metric -> (column of episodes.csv, factor); one value for each seed and test episode
 EPISODE_METRICS = {
@@ -46,6 +46,8 @@ class Run:
 
     folder: results/runs/<env>/<variant>/seed=<n>, its name in messages; episodes: of the test, on which every table rests;
     manifest: with what all seeds share; packaged: episodes of the split of that name, None where it was not played.
+    redraws: (D, E) survival of the test episodes under D other draws of the opponent, None where they were not played
+    at_marks: mark -> (E,) survival in the test of the policy that was kept there
     """
 
     seed: int
@@ -55,6 +57,8 @@ class Run:
     manifest: dict
     provenance: dict | None
     packaged: pd.DataFrame | None = None
+    redraws: np.ndarray | None = None
+    at_marks: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,11 +155,7 @@ def ablations(params):
 
 def target(params, env, variant):
     """The DVC target that makes a cell's run files."""
-    if variant in ablations(params):
-        return f"ablation@{env}-{variant}"
-    stages = {"baselines": "baseline", "lm_baselines": "lm_baseline", "variants": "train", "other_model": "other_model"}
-    stage = next(stage for group, stage in stages.items() if variant in getattr(params.grid, group))
-    return f"{stage}@{env}-{variant}"
+    return next(f"{stage}@{env}-{variant}" for stage, *cell in params.grid.cells if cell == [env, variant])
 
 
 def read(params, results, variants=None):
@@ -173,16 +173,19 @@ def read(params, results, variants=None):
     if set(variants or []) - set(everywhere):
         environments = [params.grid.ablations.environment]
     variants = list(variants or methods)
-    cells = {
-        (env, variant): _read_cell(results, params, env, variant)
-        for env in environments
-        for variant in variants
-        if variant in everywhere or env == params.grid.ablations.environment
-    }
+    home = params.grid.ablations.environment
+    cells = [(env, variant) for env in environments for variant in variants if variant in everywhere or env == home]
+    return replace(read_cells(params, results, cells), variants=variants)
+
+
+def read_cells(params, results, cells):
+    """The same for declared cells, [(env, variant)], in their order."""
+    found = {cell: _read_cell(results, params, *cell) for cell in cells}
+    environments, variants = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True)) if cells else ([], [])
     for env in environments:
-        runs = [(target(params, env, variant), cells.get((env, variant), [])) for variant in variants]
-        _check_same_test([(name, run) for name, seeds in runs for run in seeds])
-    return Runs(params.scale, environments, variants, cells, test_of(params))
+        here = [cell for cell in cells if cell[0] == env]
+        _check_same_test([(target(params, *cell), run) for cell in here for run in found[cell]])
+    return Runs(params.scale, environments, variants, found, test_of(params))
 
 
 def _read_cell(results, params, env, variant):
@@ -215,7 +218,13 @@ def _run(seed_files, name, provenance, params, cell, remedy):
     if episodes.empty or episodes[columns].isna().any(axis=None):
         raise ReportError(f"{name}: no test episodes or empty cells in episodes.csv: {remedy}")
     training = None if seed_files.training is None else frame(seed_files.training)
-    return Run(manifest["seed"], name, episodes, training, manifest, provenance, None if packaged.empty else packaged)
+    splits = {split: rows["survival"].to_numpy(float) for split, rows in played.groupby("split", sort=False)}
+    redraws = [survival for split, survival in splits.items() if split.startswith(REDRAW.format(""))]
+    at_marks = {mark["decisions"]: splits[MARK.format(mark["decisions"])] for mark in manifest.get("marks", [])}
+    return Run(
+        manifest["seed"], name, episodes, training, manifest, provenance, None if packaged.empty else packaged,
+        np.stack(redraws) if redraws else None, at_marks,
+    )  # fmt: skip
 
 
 def _check_same_test(runs):

@@ -1,0 +1,108 @@
+"""What is run: the grid of cells, environments times variants times seeds, and what studies play of it."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ace.config.errors import Model
+from ace.config.settings import Count, Whole
+
+
+class Ablations(Model):
+    """Variants that take ACE apart, on one environment and with seeds of their own."""
+
+    environment: str
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    variants: list[str]
+
+
+class Budget(Model):
+    """Variants that leave their policy at marks (`train.marks`), for the budget curves: environments and seeds of their own."""
+
+    environments: list[str]
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    variants: list[str]
+
+
+class Grid(Model):
+    """What is run: every method on every environment, the ablations, and the budget curves."""
+
+    environments: Annotated[list[str], Field(min_length=1)]
+    variants: list[str]
+    """What learns: one run for each seed."""
+    other_model: list[str]
+    """The same, each with a language model that is made for it: its corpus or shape is another."""
+    baselines: list[str]
+    """Methods that learn nothing: one run."""
+    lm_baselines: list[str]
+    """The same, on what the stage language_model made."""
+    ablations: Ablations
+    budget: Budget
+
+    @property
+    def cells(self):
+        """(stage of dvc.yaml, environment, variant) of all that is run, in the pipeline's order."""
+        kinds = {
+            "baseline": self.baselines, "lm_baseline": self.lm_baselines, "train": self.variants, "other_model": self.other_model
+        }  # fmt: skip
+        found = [(kind, env, variant) for kind, names in kinds.items() for env in self.environments for variant in names]
+        found += [("ablation", self.ablations.environment, variant) for variant in self.ablations.variants]
+        return found + [("budget", env, variant) for env in self.budget.environments for variant in self.budget.variants]
+
+    @property
+    def main(self):
+        """The main comparison: what is run on every environment, baselines first."""
+        return [*self.baselines, *self.lm_baselines, *self.variants, *self.other_model]
+
+
+class Study(Model):
+    """A study that plays trained policies again."""
+
+    variants: list[str]
+    """What it plays or compares with, of what the grid declares (an ablation only on its own environment): a new variant is
+    played where it is named here, and makes no other study's result stale."""
+
+
+class Outages(Study):
+    """Test episodes without one of the lines."""
+
+    lines: Whole
+    """Lines that are taken out, one at a time."""
+    episodes: Whole
+    """Test scenarios, the first ones and at most all, each of them without one of the lines, in turn."""
+
+
+class OfficialScore(Study):
+    episodes: Whole
+    """Test scenarios, the first ones and at most all."""
+
+
+class Foresight(Study):
+    """Trained policies that look one DC power flow ahead."""
+
+    n_candidates: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    """How many of a policy's most probable actions are compared: what is chosen from, together with the policy alone."""
+    episodes: Whole
+    """Validation scenarios that the choice is made on, none of those by which checkpoints were chosen."""
+
+
+class Proposers(Study):
+    episodes: Whole
+    """Validation scenarios, none of those by which checkpoints were chosen."""
+
+
+class Diagnosis(Study):
+    labels: Annotated[list[Whole], Field(min_length=1)]
+    """How many labels are imitated, at most as many as a run has decisions."""
+    steps: Whole
+    """Gradient steps of an imitation."""
+    decisions: Whole
+    """Of a short training run, at most half of a run's."""
+    states: Whole
+    """Held-out states, and states of each visitor."""
+    seeds: Whole
+    """Of imitations and of short runs."""
+
+
+STUDIES = ("diagnosis", "foresight", "official_score", "outages", "proposers")
+"""Sections of params.yaml with a list of variants that are played again."""

@@ -1,0 +1,121 @@
+"""Budget curves: survival in the test of the policies that a run left at its marks, against what had been used by then.
+
+A mark is a number of decisions (`train.marks`); its policy is the averaged one of that moment, not the best checkpoint. Budgets
+hold everything: training, validation, and the corpus of the language model or of its set of actions.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+
+from ace import stats
+from ace.report.formatting import markdown, thousands, with_interval
+from ace.report.labels import grid_label, label
+from ace.report.notes import note
+from ace.report.runs import ReportError, read_cells, tested
+from ace.report.style import FIRST, LINES, MOST_LINES, legend_at_foot, lines, theme, write_figure
+
+COLUMNS = ["env", "variant", "mark", "decisions", "env_steps", "power_flows", "survival", "ci_low", "ci_high", "n_seeds"]
+COLUMNS += ["llm_calls", "n_episodes", "scale"]
+AXES = {
+    "decisions": "Decisions in training",
+    "env_steps": "Environment steps",
+    "power_flows": "AC power flows (steps and simulations)",
+}
+LEVEL = "reconnect"
+"""Drawn as a line where it was run."""
+
+
+def read_marked(params, results, variants=()):
+    """Runs of the declared cells with marks, and of reconnection alone on their grids. variants: a selection; empty: all."""
+    cells = [(env, variant) for _, env, variant in params.grid.cells]
+    marked = [cell for cell in cells if params.settings(cell[1]).train.marks and params.settings(cell[1]).method == "sac"]
+    marked = [cell for cell in marked if not variants or cell[1] in variants]
+    levels = [(env, LEVEL) for env in dict.fromkeys(env for env, _ in marked) if (env, LEVEL) in cells]
+    return read_cells(params, results, [*levels, *marked])
+
+
+def budget(runs):
+    """A row with COLUMNS for each (env, variant, mark), by mark; survival in percent, budgets are means over the seeds.
+
+    env_steps, power_flows: of training until the mark, its validations and the corpus; a step is an AC power flow, and so is a
+    simulation. Raises ReportError where the seeds of a cell have other marks.
+    """
+    rows = []
+    for env in runs.environments:
+        for variant in runs.methods_of(env):
+            seeds = runs.of(env, variant)
+            if len({tuple(run.at_marks) for run in seeds}) > 1:
+                raise ReportError(f"the seeds of {env}/{variant} were kept at different marks: make the cell again")
+            for mark in seeds[0].at_marks:
+                scores = 100 * np.stack([run.at_marks[mark] for run in seeds])
+                used = pd.DataFrame([_used(run, mark) for run in seeds]).mean()
+                mean = stats.mean(scores)[:3]
+                counted = [used["decisions"], used["env_steps"], used["power_flows"]]
+                rows.append([env, variant, mark, *counted, *mean, len(seeds), used["llm_calls"], scores.shape[1], runs.scale])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _used(run, mark):
+    """What a seed had used at a mark."""
+    at, corpus = next(each for each in run.manifest["marks"] if each["decisions"] == mark), run.manifest["budget"]["corpus"]
+    steps = at["env_steps"] + at["validation_steps"] + corpus.get("env_steps", 0)
+    flows = steps + at["simulator_calls"] + corpus.get("simulator_calls", 0)
+    return {"decisions": at["decisions"], "env_steps": steps, "power_flows": flows, "llm_calls": at["llm_calls"]}
+
+
+def write_budget(params, runs, folder):
+    """<folder>/budget.{csv,md,png,svg,pdf} of the methods that have marks. Returns the table; without any mark no file."""
+    table = budget(runs)
+    if len(table):
+        with theme():
+            title = f"Survival by budget, {tested(params)}"
+            write_figure(_draw(runs, table), table, Path(folder) / "budget", title, note("budget"))
+    return table
+
+
+def _draw(runs, table):
+    """Rows: grids; columns: AXES; at most MOST_LINES methods, those of style.FIRST before others."""
+    variants = list(dict.fromkeys(table["variant"]))
+    variants = sorted(variants, key=lambda v: (v not in FIRST, variants.index(v)))[:MOST_LINES]
+    environments, look = list(dict.fromkeys(table["env"])), lines(variants)
+    figure = Figure(figsize=(9.2, 0.7 + 2.5 * len(environments)), layout="constrained")
+    panels = figure.subplots(len(environments), len(AXES), squeeze=False, sharey="row")
+    for row, env in zip(panels, environments, strict=True):
+        for panel, (column, name) in zip(row, AXES.items(), strict=True):
+            if env in runs.environments_of([LEVEL]):
+                colour, style, _ = LINES[LEVEL]
+                level = runs.scores(env, LEVEL, "survival").mean()
+                panel.axhline(level, color=colour, linestyle=style, linewidth=1.2, label=label(LEVEL))
+            for variant in variants:
+                here = table[(table["env"] == env) & (table["variant"] == variant)]
+                if here.empty:
+                    continue
+                colour, style, marker = look[variant]
+                x, drawn = here[column].to_numpy(float), {"color": colour, "linestyle": style, "linewidth": 1.5}
+                panel.plot(x, here["survival"], marker=marker, markersize=5, label=label(variant), **drawn)
+                if here["ci_low"].notna().all():
+                    panel.vlines(x, here["ci_low"], here["ci_high"], color=colour, linewidth=0.9)
+            panel.set(xscale="log", ylim=(0, 104))
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 3) if column == "decisions" else (1,)))
+            panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.xaxis.set_minor_formatter(NullFormatter())
+            panel.tick_params(labelsize="small")
+            if env == environments[-1]:
+                panel.set_xlabel(name, fontsize="small")
+        row[0].set_ylabel(f"{grid_label(env)}\nsurvival, %", fontsize="small")
+    legend_at_foot(figure, panels[0][0])
+    return figure
+
+
+def by_mark(table):
+    """Survival with its interval at each mark, a row a method and grid, as Markdown."""
+    marks, rows = sorted(set(table["mark"])), []
+    for (env, variant), here in table.groupby(["env", "variant"], sort=False):
+        said = {row.mark: with_interval(row.survival, row.ci_low, row.ci_high, 1) for row in here.itertuples()}
+        rows.append([grid_label(env), label(variant), *(said.get(mark, "") for mark in marks)])
+    return markdown(["Grid", "Method", *(f"{thousands(mark)} decisions" for mark in marks)], rows)

@@ -1,0 +1,112 @@
+"""Budget curves and the loss where reconnection survives, on made-up runs: numbers by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_up_runs import change_episodes, change_manifest, manifest_of
+from test_report import EPISODES, LEVELS, small_grid, write_grid
+
+from ace.report import budget, harm, runs
+from ace.report.runs import ReportError
+
+ENV = "wcci2020"
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture
+def params():
+    return small_grid()
+
+
+@pytest.fixture
+def results(tmp_path, params):
+    return write_grid(tmp_path / "results", params)
+
+
+def survives(results, run, survival):
+    """The test episodes of a run get these shares of the horizon."""
+    change_episodes(results, run, lambda rows: rows.assign(survival=survival))
+
+
+def leave_marks(results, variant, seed, survival_at):
+    """survival_at: mark -> survival of all test episodes with its policy."""
+    run = f"{ENV}/{variant}/seed={seed}"
+
+    def with_marks(rows):
+        at = [rows.assign(split=f"test@{mark}", survival=survival) for mark, survival in survival_at.items()]
+        return pd.concat([rows, *at])
+
+    change_episodes(results, run, with_marks)
+    marks = [
+        {"decisions": mark, "env_steps": 10 * mark + seed, "validation_steps": mark, "simulator_calls": 2 * mark, "llm_calls": 3}
+        for mark in survival_at
+    ]
+    change_manifest(results, run, marks=marks)
+
+
+def test_a_mark_is_shown_with_all_that_was_used_by_then(results, params, tmp_path):
+    for seed in SEEDS:
+        leave_marks(results, "ace", seed, {500: 0.2 + 0.1 * seed, 1500: 0.6})
+    table = budget.write_budget(params, runs.read(params, results), tmp_path / "budget")
+    assert list(table["mark"]) == [500, 1500] and set(table["variant"]) == {"ace"}
+    first = table.iloc[0]
+    assert (first["survival"], first["n_seeds"], first["n_episodes"]) == (pytest.approx(30), 3, EPISODES)
+    assert first["env_steps"] == 5001 + 500 + 700  # of training, validation, corpus
+    assert first["power_flows"] == first["env_steps"] + 1000 + 6000  # simulations in training, for the corpus
+    assert first["ci_low"] < 30 < first["ci_high"]
+    assert {path.suffix for path in (tmp_path / "budget").iterdir()} == {".csv", ".md", ".png", ".svg", ".pdf"}
+    assert "| 30.0 [" in budget.by_mark(table) and "1,500 decisions" in budget.by_mark(table)
+
+
+def test_marks_of_a_cell_must_be_the_same(results, params):
+    leave_marks(results, "ace", 0, {500: 0.2})
+    with pytest.raises(ReportError, match="wcci2020/ace were kept at different marks"):
+        budget.budget(runs.read(params, results))
+
+
+def test_without_marks_there_is_no_figure(results, params, tmp_path):
+    assert budget.write_budget(params, runs.read(params, results), tmp_path / "budget").empty
+    assert not (tmp_path / "budget").exists()
+
+
+def test_loss_and_gain_by_hand():
+    base, p = np.array([100.0, 100.0, 20.0, 50.0]), np.array([1.0, 0.5, 0.5, 0.0])
+    loss, gain = harm.loss_and_gain([[90, 100, 40, 60], [100, 80, 20, 50]], base, p)
+    changes = np.array([-5, -10, 10, 5])  # means of the two seeds
+    assert loss.value == pytest.approx(-(changes * p).sum() / p.sum())
+    assert gain.value == pytest.approx((changes * (1 - p)).sum() / (1 - p).sum())
+    assert loss.low < loss.value < loss.high
+
+
+def test_without_an_opponent_reconnection_has_survived_or_not(results, params, tmp_path):
+    survives(results, f"{ENV}/reconnect/seed=0", [1.0] * 2 + [0.5] * 6)
+    for seed in SEEDS:
+        survives(results, f"{ENV}/ace/seed={seed}", [0.9] * 2 + [0.8] * 6)
+    table = harm.write_harm(params, runs.read(params, results), tmp_path).set_index(["env", "variant"])
+    found = table.loc[(ENV, "ace")]
+    assert (found["surviving"], found["loss"], found["gain"]) == (2, pytest.approx(10), pytest.approx(30))
+    assert not {"do_nothing", "greedy", "reconnect"} & set(table.loc[ENV].index)
+    assert "reconnection survives 2 of 8" in (tmp_path / "harm.md").read_text()
+
+
+def test_with_an_opponent_other_draws_say_where_reconnection_survives(results, params, tmp_path):
+    run = f"{ENV}/reconnect/seed=0"
+    change_manifest(results, run, environment={"opponent": True})
+    read = runs.read(params, results)
+    assert harm.weights(read, ENV) is None
+    assert ENV not in set(harm.write_harm(params, read, tmp_path)["env"])
+
+    def redrawn(rows):
+        other = [rows.assign(split=f"redraw_{k}", survival=[1.0] * k + [0.3] * (8 - k)) for k in (1, 2)]
+        return pd.concat([rows, *other])
+
+    change_episodes(results, run, redrawn)
+    read = runs.read(params, results)
+    np.testing.assert_allclose(harm.weights(read, ENV), [1, 0.5, 0, 0, 0, 0, 0, 0])
+    assert len(read.of(ENV, "reconnect")[0].episodes) == EPISODES, "redraws are no test episodes"
+    base = LEVELS["reconnect"] + np.linspace(-0.08, 0.08, EPISODES)
+    ace = LEVELS["ace"] + 0.01 + np.linspace(-0.08, 0.08, EPISODES)  # mean of its seeds
+    found = harm.write_harm(params, read, tmp_path).set_index(["env", "variant"]).loc[(ENV, "ace")]
+    p = np.array([1, 0.5, 0, 0, 0, 0, 0, 0])
+    assert found["loss"] == pytest.approx(100 * ((base - ace) * p).sum() / p.sum())
+    assert "environment" in manifest_of(results, run)
