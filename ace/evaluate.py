@@ -85,7 +85,7 @@ class GridAgent(BaseAgent):
         if line is not None:
             return self.action_space({"set_line_status": [(line, 1)]})
         if not self.operator.asks(state):
-            return self.action_space()
+            return self.catalogue.to_grid2op(self.operator.recovery(state, self.catalogue), self.action_space, state.topo)
         legal = self.catalogue.legality(state.topo, state.cooldown_sub, True)
         action = self.agent.act(state, self.features(state), legal)
         return self.catalogue.to_grid2op(action, self.action_space, state.topo)

@@ -282,7 +282,8 @@ def versions():
 def test_hash(run, split="test"):
     """Identifies what was played: its scenarios, the environment they are played in, and when an agent is asked."""
     sha = hashlib.sha256(run.world.sets[split].hash().encode())
-    sha.update(json.dumps([run.world.spec.without_making(), run.world.operator.danger], sort_keys=True).encode())
+    operator = run.world.operator
+    sha.update(json.dumps([run.world.spec.without_making(), operator.danger, operator.recover], sort_keys=True).encode())
     return sha.hexdigest()[:16]
 
 

@@ -14,7 +14,7 @@ ci_high, n_seeds, with `metric`
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
     mean_change                     variant minus `against`; bootstrap over seeds and weeks
     loss_where_reconnect_survives   reconnection alone minus variant, where that survives; over seeds and weeks. Where an opponent
-                                    acts, a start counts by the share of eight other draws in which reconnection survives it
+                                    acts, a start counts by the share of the eight other draws in which reconnection survives
     gain_elsewhere                  variant minus reconnection alone, in the other starts; over seeds and weeks
     llm_rate_gain                   share of 200 held-out states helped by the model's first proposal, after the last LoRA round
                                     minus before the first; `against`: minus that gain of another variant; t interval over seeds
@@ -47,16 +47,21 @@ from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}
 """Of `finetune`: some five times as many rounds' steps, each thrice as long."""
+RECOVER = {"operator": {"recover": 0.8}}
 OF_A_PILOT = {
-    "ace_strong_lora": {"finetune": STRONG},
-    "ace_strong_lora_own": {"finetune": {**STRONG, "draw": "d_llm"}},
-    "ace_strong_lora_random": {"finetune": {**STRONG, "draw": "random"}},
+    "ace_strong_lora": ("ace", {"finetune": STRONG}),
+    "ace_strong_lora_own": ("ace", {"finetune": {**STRONG, "draw": "d_llm"}}),
+    "ace_strong_lora_random": ("ace", {"finetune": {**STRONG, "draw": "random"}}),
+    "ace_recover": ("ace", RECOVER),
+    "sac_recover": ("sac", RECOVER),
 }
-"""Variants that params.yaml does not have: differences to `base`."""
-OF_FIVE_SEEDS = ["ace_no_critic", "ace_shape_rl", "ace_random_K04", "ace_own_answers", "ace_random_lessons", *OF_A_PILOT]
+"""Variants that params.yaml does not have: one that it has, and differences to it."""
+OF_FIVE_SEEDS = ["ace_no_critic", "ace_shape_rl", "ace_random_K04", "ace_own_answers", "ace_random_lessons"]
+OF_FIVE_SEEDS += ["ace_strong_lora", "ace_strong_lora_own", "ace_strong_lora_random"]
+OF_MORE = ["ace", "ace_before", "sac", "ace_recover", "sac_recover"]
 PILOTS = {
-    "wcci2020": {"ace": 10, "ace_before": 10, "sac": 10} | dict.fromkeys(OF_FIVE_SEEDS, 5),
-    "neurips2020": {"ace": 5, "ace_before": 5, "sac": 5} | dict.fromkeys(OF_FIVE_SEEDS, 5),
+    "wcci2020": dict.fromkeys(OF_MORE, 10) | dict.fromkeys(OF_FIVE_SEEDS, 5),
+    "neurips2020": dict.fromkeys([*OF_MORE, *OF_FIVE_SEEDS], 5),
 }
 """environment -> variant -> number of seeds."""
 LESSONS = {
@@ -64,13 +69,13 @@ LESSONS = {
     "ace_strong_lora": ["ace_strong_lora_own", "ace_strong_lora_random"],
 }
 
-START = ["env", "variant", "seed", "week", "start"]
+START = ["env", "variant", "seed", "draw", "week", "start"]
 EPISODES = [*START, "survived_steps", "survival", "decisions"]
 RUNS = ["env", "variant", "seed", "env_steps", "simulator_calls", "llm_calls", "refined", "shaped", "rounds", "accepted"]
 RUNS += ["distinct", "lessons", "rate_before", "rate_after"]
 COLUMNS = ["env", "variant", "against", "metric", "value", "ci_low", "ci_high", "n_seeds"]
-REDRAWS = 8
-"""Other draws of the opponent in which reconnection alone plays all starts; its "seed" is the draw, 0 the one that all play."""
+DRAWS = {"reconnect": 9, **dict.fromkeys(["ace", "sac", "ace_recover", "sac_recover"], 3)}
+"""Where an opponent acts, draws of it in which a variant plays all starts; others play the first, 0."""
 BASE = "reconnect"
 HELDOUT, MODEL = 200, "checkpoints/learner_pilot/{env}/model"
 
@@ -100,8 +105,9 @@ def playing(world, params):
 
 def settings_of(params, variant):
     """config.settings.Settings with the pilots' language model."""
-    found = params.settings("ace" if variant in OF_A_PILOT else variant).model_dump()
-    for section, changes in {**OF_A_PILOT.get(variant, {}), "llm": {"path": MODEL}}.items():
+    of_params, own = OF_A_PILOT.get(variant, (variant, {}))
+    found = params.settings(of_params).model_dump()
+    for section, changes in {**own, "llm": {"path": MODEL}}.items():
         found[section] = {**found[section], **changes}
     return validated(Settings, found, variant, "pilot")
 
@@ -135,6 +141,7 @@ def pilot(environment, variant, seed):
     if done.is_file() and (found := json.loads(done.read_text()))["version"] == version:
         return found
     names = dict(zip(START, (environment, variant, seed), strict=False))
+    draws = DRAWS.get(variant, 1) if params.environment(environment).opponent else 1
     found = {"version": version, "run": None}
     if settings.method == "sac":
         run = Run(params, settings, environment, seed, root, scratch)
@@ -146,12 +153,12 @@ def pilot(environment, variant, seed):
         world, agent = World(params.environment(environment), params.scenarios, settings.operator), baselines.DoNothing()
     world = playing(world, params)
     unseen = world.sets["validation"]
-    if variant == BASE and seed:
-        world.sets = {"validation": Redrawn(unseen, seed)}
-    found["episodes"] = [
-        names | dict(zip(("week", "start"), unseen[i].origin, strict=True)) | result.row()
-        for i, result in enumerate(evaluate.play(world, agent, "validation", range(len(unseen))))
-    ]
+    found["episodes"] = []
+    for draw in range(draws):
+        world.sets = {"validation": Redrawn(unseen, draw)}
+        for i, result in enumerate(evaluate.play(world, agent, "validation", range(len(unseen)))):
+            week, start = unseen[i].origin
+            found["episodes"].append({**names, "draw": draw, "week": week, "start": start, **result.row()})
     done.write_text(json.dumps(found))
     return found
 
@@ -192,17 +199,18 @@ def summarise(episodes, runs):
 def of_environment(played, trained):
     """(variant, against, metric, (value, low, high), seeds) of each row of an environment's pilots."""
     base, p = reconnection(played)
-    common = played[(played["variant"] != BASE) | (played["seed"] == 0)]  # the draw of the opponent that all play
-    weekly = {variant: matrix(rows) for variant, rows in common.groupby("variant")}
+    weekly = {variant: matrix(rows) for variant, rows in played[played["draw"] == 0].groupby("variant")}
     gains = {variant: 100 * (rows["rate_after"] - rows["rate_before"]) for variant, rows in trained.groupby("variant")}
     for variant in gains:
         n = len(weekly[variant])
         yield variant, "", "seed_sd", deviation(weekly[variant].mean(axis=1)), n
         for other in sorted(set(weekly) - {variant}) if variant == "ace" else [BASE]:
             yield variant, other, "mean_change", stats.paired_difference(weekly[variant], weekly[other]), n
-        starts = played[played["variant"] == variant].pivot_table(index="seed", columns=["week", "start"], values="survival")
-        change = 100 * (starts - base)
-        for name, sign, weight in (("loss_where_reconnect_survives", -1, p), ("gain_elsewhere", 1, 1 - p)):
+        places = ["draw", "week", "start"]
+        starts = played[played["variant"] == variant].pivot_table(index="seed", columns=places, values="survival")
+        change = 100 * (starts - base.reindex(starts.columns))
+        survives = p.reindex(starts.columns)
+        for name, sign, weight in (("loss_where_reconnect_survives", -1, survives), ("gain_elsewhere", 1, 1 - survives)):
             weekly_change = (sign * change * weight).T.groupby("week").sum().T.to_numpy()
             found = stats.paired_ratio(weekly_change, weight.groupby("week").sum().to_numpy()[None])
             yield variant, BASE, name, found[:3], n
@@ -224,11 +232,12 @@ def deviation(values):
 
 
 def reconnection(played):
-    """Of reconnection alone, by (week, start): survival in the draw that all play, and the share of draws in which it survives:
-    of the other draws of the opponent, or, where none acts, of this one."""
-    survival = played[played["variant"] == BASE].pivot_table(index=["week", "start"], columns="seed", values="survival")
-    others = survival.drop(columns=0) if survival.shape[1] > 1 else survival
-    return survival[0], (others >= 1).mean(axis=1)
+    """Of reconnection alone, by (draw, week, start): survival, and the share of the other draws of the opponent in which it
+    survives this start; without other draws, whether it does."""
+    survival = played[played["variant"] == BASE].pivot_table(index="draw", columns=["week", "start"], values="survival")
+    survives, n = survival >= 1, len(survival)
+    share = (survives.sum() - survives) / (n - 1) if n > 1 else survives.astype(float)
+    return survival.stack(["week", "start"], future_stack=True), share.stack(["week", "start"], future_stack=True)
 
 
 def over_seeds(values):
@@ -253,9 +262,8 @@ def main(environment="", *variants):
     if environment:
         if environment not in PILOTS:
             raise SystemExit(f"no pilots of {environment!r}: give one of {', '.join(PILOTS)}")
-        params = config.load()
         make_model(environment)
-        number = {BASE: 1 + REDRAWS * params.environment(environment).opponent, **PILOTS[environment]}
+        number = {BASE: 1, **PILOTS[environment]}
         if unknown := set(variants) - set(number):
             raise SystemExit(f"no pilot {min(unknown)!r} of {environment}: there are {', '.join(number)}")
         variants = variants or tuple(number)

@@ -99,8 +99,8 @@ class Params(Model):
         return [name for name in listed if name in unlearned], [name for name in listed if name in learned]
 
     def keeps_policy(self, environment, variant):
-        """Whether a cell keeps its policies: those that a study plays. Others stay under checkpoints/, which git ignores."""
-        return any(variant in self.played(study, environment)[1] for study in STUDIES)
+        """Whether a cell's policies lie beside its other results. Others stay under checkpoints/, which git ignores."""
+        return variant in self.grid.kept and (environment, variant) in {tuple(cell) for _, *cell in self.grid.cells}
 
     def settings(self, variant, source="params.yaml"):
         """The settings of a variant: base with the variant's differences. source: the file's name, for messages."""
@@ -210,6 +210,7 @@ def _mistakes(params, source):
         "grid.variants": (grid.variants, "variants"), "grid.other_model": (grid.other_model, "variants"),
         "grid.ablations.variants": (ablations.variants, "variants"), "grid.baselines": (grid.baselines, "baselines"),
         "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"), "grid.budget.variants": (grid.budget.variants, "variants"),
+        "grid.kept": (grid.kept, "variants"),
     }  # fmt: skip
     for key, (names, home) in lists.items():
         for i, name in enumerate(names):

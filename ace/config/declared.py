@@ -38,6 +38,8 @@ class Grid(Model):
     """The same, on what the stage language_model made."""
     ablations: Ablations
     budget: Budget
+    kept: list[str]
+    """Variants whose policies git keeps. Studies play those of others from checkpoints/, where training leaves them."""
 
     @property
     def cells(self):

@@ -17,6 +17,8 @@ class Operator(Model):
     """The agent is asked when some line is loaded above this share of its limit."""
     reconnect: bool
     """Reconnect lines as soon as their cooldown allows it."""
+    recover: Annotated[float, Field(ge=0, le=1)]
+    """While all loadings are below this share, put one substation a step back to the reference topology; 0: never."""
 
 
 class Sac(Model):

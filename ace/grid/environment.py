@@ -120,10 +120,11 @@ def step_reward(rho, done):
 
 
 class Operator:
-    """The reflexes shared by every method: reconnect what may be reconnected, and ask the agent only in danger."""
+    """The reflexes shared by every method: reconnect what may be reconnected, go back to the reference topology where the grid
+    is far from danger, and ask the agent only in danger."""
 
     def __init__(self, settings):
-        self.danger, self.reconnects = settings.danger, settings.reconnect
+        self.danger, self.reconnects, self.recover = settings.danger, settings.reconnect, settings.recover
 
     def reconnection(self, state):
         """The line to put back now, or None. One a step, as the rules of the competition allow."""
@@ -132,6 +133,14 @@ class Operator:
             return None
         ready = np.flatnonzero(~state.line_status & (state.cooldown_line == 0))
         return int(ready[0]) if len(ready) else None
+
+    def recovery(self, state, catalogue):
+        """The action that puts a substation back on one bus now, 0 for none: one a step, while all loadings are below `recover`."""
+        if not self.recover or state.rho[state.rho.argmax()] >= self.recover or state.topo.max() < 2:
+            return 0
+        pattern, _ = catalogue.patterns(state.topo)
+        ready = np.flatnonzero((pattern != 0) & (state.cooldown_sub == 0))
+        return catalogue.id_of(int(ready[0]), 0) if len(ready) else 0
 
     def asks(self, state):
         """Whether the agent decides here: danger, and no reconnection that goes first."""
@@ -232,7 +241,8 @@ class World:
             line = self.operator.reconnection(self.state)
             if line is None and self.operator.in_danger(self.state):
                 break
-            rewards.append(self._advance(0, line))
+            action = self.operator.recovery(self.state, self.catalogue) if line is None else 0
+            rewards.append(self._advance(action, line))
         return Step(rewards, first or self.state, self.state, self.blackout, self._done)
 
     def _advance(self, action, line):
