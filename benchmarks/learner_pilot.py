@@ -237,7 +237,7 @@ def reconnection(played):
     survival = played[played["variant"] == BASE].pivot_table(index="draw", columns=["week", "start"], values="survival")
     survives, n = survival >= 1, len(survival)
     share = (survives.sum() - survives) / (n - 1) if n > 1 else survives.astype(float)
-    return survival.stack(["week", "start"], future_stack=True), share.stack(["week", "start"], future_stack=True)
+    return tuple(each.unstack().reorder_levels(["draw", "week", "start"]) for each in (survival, share))
 
 
 def over_seeds(values):
