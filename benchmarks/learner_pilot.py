@@ -234,10 +234,11 @@ def deviation(values):
 def reconnection(played):
     """Of reconnection alone, by (draw, week, start): survival, and the share of the other draws of the opponent in which it
     survives this start; without other draws, whether it does."""
-    survival = played[played["variant"] == BASE].pivot_table(index="draw", columns=["week", "start"], values="survival")
-    survives, n = survival >= 1, len(survival)
-    share = (survives.sum() - survives) / (n - 1) if n > 1 else survives.astype(float)
-    return tuple(each.unstack().reorder_levels(["draw", "week", "start"]) for each in (survival, share))
+    survival = played[played["variant"] == BASE].set_index(["draw", "week", "start"])["survival"]
+    survives, others = survival >= 1, survival.index.get_level_values("draw").nunique() - 1
+    if not others:
+        return survival, survives.astype(float)
+    return survival, (survives.groupby(level=["week", "start"]).transform("sum") - survives) / others
 
 
 def over_seeds(values):

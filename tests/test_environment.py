@@ -12,6 +12,7 @@ from conftest import ROOT
 
 from ace import config
 from ace.grid.environment import GridState, Operator, World, scenario_sets, step_reward
+from ace.grid.fastworld import FastWorld
 from ace.grid.packaged import read_source
 from ace.grid.scenarios import SPLITS
 from ace.grid.weeks import DAY, Weeks
@@ -355,3 +356,53 @@ def test_features_have_the_promised_length_and_see_the_topology(world):
     assert legal.shape == (world.catalogue.n_legal,)
     state.topo = world.catalogue.apply(5, state.topo)
     assert not np.array_equal(world.observe(state)[0], x)
+
+
+def test_far_from_danger_substations_go_back_to_one_bus_one_a_step(params, small_world):
+    settings = params.base.operator.model_copy(update={"recover": 0.9})
+    operator, catalogue = Operator(settings), small_world.catalogue
+    start = small_world.reset("train", 0).state
+    subs = np.unique(catalogue.sub[1:])[:2]
+    split = [int(np.flatnonzero((catalogue.sub == sub) & (catalogue.code != 0))[0]) for sub in subs]
+    topo = catalogue.apply(split[1], catalogue.apply(split[0], np.ones_like(start.topo)))
+    idle = np.zeros_like(start.cooldown_sub)
+    calm = replace(start, topo=topo, rho=np.full_like(start.rho, 0.5), cooldown_sub=idle)
+    first = operator.recovery(calm, catalogue)
+    assert (catalogue.sub[first], catalogue.code[first]) == (subs[0], 0)
+    after = catalogue.apply(first, topo)
+    second = operator.recovery(replace(calm, topo=after), catalogue)
+    assert (catalogue.apply(second, after) == 1).all()
+    assert operator.recovery(replace(calm, topo=catalogue.apply(second, after)), catalogue) == 0, "the reference topology"
+    busy = idle.copy()
+    busy[subs[0]] = 3
+    assert catalogue.sub[operator.recovery(replace(calm, cooldown_sub=busy), catalogue)] == subs[1]
+    loaded = calm.rho.copy()
+    loaded[3] = 0.9
+    assert operator.recovery(replace(calm, rho=loaded), catalogue) == 0, "a line is loaded to the threshold"
+    assert Operator(params.base.operator.model_copy(update={"recover": 0.0})).recovery(calm, catalogue) == 0
+
+
+def test_both_worlds_recover_alike(params):
+    """A random action at the first danger, then whatever the reflexes do: the same states on Grid2Op and on the fast world."""
+    spec = params.environment("case14").model_copy(update={"horizon": 192, "thermal_factor": 0.8})
+    settings, met = params.base.operator.model_copy(update={"recover": 0.95}), []
+
+    class Noted(Operator):
+        def recovery(self, state, catalogue):
+            met.append(super().recovery(state, catalogue))
+            return met[-1]
+
+    world = World(spec, params.scenarios, settings)
+    world.operator = Noted(settings)
+    for index in range(6):
+        topologies = []
+        for played in (world, FastWorld(world)):
+            rng, step, seen = np.random.default_rng(index), played.reset("train", index), []
+            while not step.over:
+                legal = played.catalogue.legal_ids(played.observe(step.state)[1])
+                step = played.step(0 if seen else int(rng.choice(legal)))
+                seen.append(step.first.topo if step.over else step.state.topo)
+            topologies.append((played.t, seen[:-1]))
+        (t_grid, grid), (t_fast, fast) = topologies
+        assert t_grid == t_fast and all((a == b).all() for a, b in zip(grid, fast, strict=True))
+    assert sum(action != 0 for action in met) >= 4, "the reflex was met, in both worlds"

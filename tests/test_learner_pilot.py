@@ -38,9 +38,10 @@ def test_committed_pilots_are_complete_and_their_budgets_noted(tables):
     episodes, runs = tables
     declared = {(env, v, s) for env, variants in learner_pilot.PILOTS.items() for v, n in variants.items() for s in range(n)}
     assert set(runs[["env", "variant", "seed"]].itertuples(index=False, name=None)) == declared
-    draws = {("wcci2020", "reconnect", 0), *(("neurips2020", "reconnect", draw) for draw in range(9))}  # an opponent acts there
     counts = episodes.groupby(["env", "variant", "seed"]).size()
-    assert set(counts.index) == declared | draws and set(counts) == {40}
+    assert set(counts.index) == declared | {(env, "reconnect", 0) for env in learner_pilot.PILOTS}
+    for (env, variant, _), n in counts.items():  # an opponent acts on one of the grids
+        assert n == 40 * (learner_pilot.DRAWS.get(variant, 1) if env == "neurips2020" else 1)
     asks = runs["variant"] != "sac"
     assert (runs["env_steps"] > 0).all() and (runs.loc[asks, ["simulator_calls", "llm_calls"]] > 0).all(axis=None)
     assert (runs.loc[~asks, ["simulator_calls", "llm_calls", "refined", "shaped", "rounds"]] == 0).all(axis=None)
@@ -51,11 +52,13 @@ def test_the_committed_table_is_made_of_the_committed_rows(tables, tmp_path):
     assert (tmp_path / "again.csv").read_bytes() == (RESULTS / "learner_pilot.csv").read_bytes()
 
 
-def made_up(survivals, seeds):
-    """Rows of one environment, two weeks of two starts each. survivals: variant -> (seeds, 4)."""
+def made_up(survivals, seeds, draws=()):
+    """Rows of one environment, two weeks of two starts each. survivals: variant -> (seeds, 4); of `draws`: (draws, 4)."""
     rows = [
-        {"env": "toy", "variant": variant, "seed": seed, "week": "ab"[i // 2], "start": i % 2, "survival": value}
-        for variant, values in survivals.items() for seed, each in enumerate(values) for i, value in enumerate(each)
+        {"env": "toy", "variant": variant, "seed": 0 if by_draw else n, "draw": n if by_draw else 0, "week": "ab"[i // 2],
+         "start": i % 2, "survival": value}
+        for variant, values in survivals.items() for by_draw in [variant in draws]
+        for n, each in enumerate(values) for i, value in enumerate(each)
     ]  # fmt: skip
     runs = [
         {"env": "toy", "variant": variant, "seed": seed, "rate_before": before, "rate_after": after}
@@ -83,11 +86,11 @@ def test_metrics_by_hand():
 
 
 def test_under_an_opponent_a_start_counts_by_the_other_draws_that_reconnection_survives():
-    """Two other draws; the one that all play, 0, would say that reconnection survives start 0 of week a and no other."""
+    """Three draws of reconnection; the one that SAC plays, 0, would say that it survives start 0 of week a and no other."""
     survivals = {"reconnect": [[1, 0.5, 0.2, 0.3], [1, 1, 0.4, 0.1], [0.5, 1, 0.4, 0.1]], "sac": [[0.8, 0.6, 0.4, 0.3]] * 2}
-    played, trained = made_up(survivals, {"sac": [(None, None)] * 2})
+    played, trained = made_up(survivals, {"sac": [(None, None)] * 2}, draws=["reconnect"])
     base, p = learner_pilot.reconnection(played)
-    assert list(base) == [1, 0.5, 0.2, 0.3] and list(p) == [0.5, 1, 0, 0]
+    assert list(base[0]) == [1, 0.5, 0.2, 0.3] and list(p[0]) == [0.5, 1, 0, 0] and list(p[2]) == [1, 0.5, 0, 0]
     table = learner_pilot.summarise(played, trained).set_index(["variant", "against", "metric"])["value"]
     assert table["sac", "reconnect", "loss_where_reconnect_survives"] == pytest.approx((0.5 * 20 - 1 * 10) / 1.5, abs=1e-3)
     assert table["sac", "reconnect", "gain_elsewhere"] == pytest.approx((-0.5 * 20 + 0 * 10 + 20 + 0) / 2.5, abs=1e-3)
@@ -98,6 +101,8 @@ def test_settings_are_those_of_the_variant_but_for_the_model():
     params = config.load(ROOT / "params.yaml")
     own, pilots = params.settings("ace_own_answers"), learner_pilot.settings_of(params, "ace_own_answers")
     assert pilots.llm.path == learner_pilot.MODEL and pilots.finetune == own.finetune and pilots.sac == own.sac
+    assert learner_pilot.settings_of(params, "sac_recover").operator.recover == 0.8
+    assert not learner_pilot.settings_of(params, "sac_recover").refine.enabled
     strong = learner_pilot.settings_of(params, "ace_strong_lora_own").finetune
     assert (strong.every, strong.epochs, strong.lr, strong.draw) == (50, 5, 1e-3, "d_llm")
     assert learner_pilot.settings_of(params, "ace_strong_lora").finetune.draw == params.base.finetune.draw

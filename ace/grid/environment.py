@@ -135,7 +135,7 @@ class Operator:
         return int(ready[0]) if len(ready) else None
 
     def recovery(self, state, catalogue):
-        """The action that puts a substation back on one bus now, 0 for none: one a step, while all loadings are below `recover`."""
+        """The action that puts a substation back on one bus now, 0 for none: one a step, all loadings below `recover`."""
         if not self.recover or state.rho[state.rho.argmax()] >= self.recover or state.topo.max() < 2:
             return 0
         pattern, _ = catalogue.patterns(state.topo)

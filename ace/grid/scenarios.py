@@ -97,7 +97,7 @@ class WeekScenarios:
 
 
 class Redrawn:
-    """The scenarios of a set under another draw of the opponent, `draw` = 1, 2, ... (0: the usual one); injections and forecasts are the same."""
+    """The scenarios of a set under another draw of the opponent, `draw` = 1, 2, ... (0: the usual one); all else is the same."""
 
     def __init__(self, scenarios, draw):
         self.scenarios, self.draw = scenarios, draw
