@@ -6,8 +6,8 @@
         seed=<n>/                             transcript.jsonl.gz of a model; policy.safetensors (policy_<mark>) if played again
     results/provenance/<environment>/<variant>.json      {"<n>": commit, processor, wall times}
 
-The same run gives the same bytes. A cell is replaced as a whole, by one process at a time. If that one is killed, the old cell
-or the new one is there; between the two renames the old one lies beside its place, and the next `pack` brings it back.
+The same run gives the same bytes. A cell is replaced as a whole, by one process at a time. If that one is killed, the old
+cell or the new one is there, or the old one lies beside its place, and the next `pack` brings it back.
 """
 
 import csv
@@ -281,8 +281,7 @@ def versions():
 
 def test_hash(run, split="test"):
     """Identifies what was played: its scenarios, the environment they are played in, and when an agent is asked."""
-    sha = hashlib.sha256(run.world.sets[split].hash().encode())
-    operator = run.world.operator
+    sha, operator = hashlib.sha256(run.world.sets[split].hash().encode()), run.world.operator
     sha.update(json.dumps([run.world.spec.without_making(), operator.danger, operator.recover], sort_keys=True).encode())
     return sha.hexdigest()[:16]
 

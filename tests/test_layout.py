@@ -23,7 +23,8 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"baselines", "coevolve"},
     {"evaluate"},
-    {"experiment", "trained_policies"},
+    {"experiment"},
+    {"trained_policies"},
     {"deploy"},
     {"measure"},  # ace/studies, without what it draws
     {"report"},

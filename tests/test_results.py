@@ -46,7 +46,7 @@ def test_committed_runs_are_those_that_their_provenance_was_noted_for():
         assert runs_[seed].digest() == noted[seed]["result_sha256"], folder
 
 
-def test_every_policy_that_a_study_plays_is_there(params, committed):
+def test_every_policy_that_git_keeps_is_there(params, committed):
     for env in committed.environments:
         for variant in committed.methods_of(env):
             for seed in params.seeds_of(variant) if params.keeps_policy(env, variant) else []:

@@ -211,7 +211,7 @@ def test_what_was_played_is_told_by_weeks_and_not_by_what_made_them(params):
         spec = spec.model_copy(update={name: value for name, value in changes.items() if name != "weeks"})
         spec = spec.model_copy(update={"weeks": spec.weeks.model_copy(update=changes.get("weeks", {}))})
         sets = {"test": SimpleNamespace(hash=lambda: changes.get("hash", "of these weeks"))}
-        world = SimpleNamespace(spec=spec, sets=sets, operator=SimpleNamespace(danger=1.0))
+        world = SimpleNamespace(spec=spec, sets=sets, operator=SimpleNamespace(danger=1.0, recover=0.0))
         return run_files.test_hash(SimpleNamespace(world=world))
 
     assert told(weeks={"year": 2049, "months": [1]}) == told()

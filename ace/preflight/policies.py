@@ -1,19 +1,20 @@
 """The trained policies that studies play: where a cell is there already, are its policies there too?
 
-A cell that no study played keeps no policies. Once a study names it, DVC finds the cell up to date and would delete the
-study's results before the study could say what it lacks.
+Git keeps those of `grid.kept`; where one lacks, DVC finds the cell up to date and would delete the study's results before the
+study could say so. Any other is trained once more by the study that plays it, if checkpoints/ has it no more.
 """
 
 import json
 
 from ace.config import STUDIES
-from ace.preflight.plan import environments, fail, ok
+from ace.preflight.plan import environments, fail, note, ok
 from ace.run_files import cell_folder, read_cell
 from ace.trained_policies import policy_of
 
 
 def findings(params, cells, workspace):
-    """A FAIL for each cell of the workspace that lacks policies, with the command that makes them; ok where none does."""
+    """A FAIL for each cell of the workspace that lacks policies it should keep, with the command that makes them, a note for
+    each whose policies would be trained once more; ok where there is neither."""
     stages, lacking = {(cell.environment, cell.variant): cell.stage for cell in reversed(cells)}, 0
     for environment in environments(params):
         for variant in dict.fromkeys(v for study in STUDIES for v in params.played(study, environment)[1]):
@@ -34,6 +35,9 @@ def findings(params, cells, workspace):
                 lacking += 1
                 studies = ", ".join(study for study in STUDIES if variant in params.played(study, environment)[1])
                 text = f"no policy of seed {', '.join(map(str, missing))}, which is played by {studies}"
-                yield fail(stage, f"{text}: run `dvc repro -s -f {stage}` first, which trains it once more")
+                if params.keeps_policy(environment, variant):
+                    yield fail(stage, f"{text}: run `dvc repro -s -f {stage}` first, which trains it once more")
+                else:
+                    yield note(stage, f"{text}: trained once more where one of them has to run")
     if not lacking:
         yield ok("trained policies", "those that studies play are there, or their cells will be run")

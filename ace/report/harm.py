@@ -60,5 +60,5 @@ def write_harm(params, runs, folder):
             )
     table = pd.DataFrame(rows, columns=COLUMNS)
     write_csv(table, Path(folder) / "harm.csv")
-    write_parts(folder, "harm", f"Loss where reconnection alone survives, {tested(params)}", parts, notes.note("harm"))
+    write_parts(folder, "harm", f"Loss where reconnection alone survives, {tested(params)}", parts, notes.note("main.harm"))
     return table

@@ -70,6 +70,9 @@ class AgentAsOperator:
         lines = np.flatnonzero(self.agent.act(self.env.get_obs(), 0.0).line_set_status)
         return int(lines[0]) if len(lines) else None
 
+    def recovery(self, state, catalogue):
+        return 0
+
     def in_danger(self, state):
         return False
 
