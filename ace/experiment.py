@@ -85,7 +85,10 @@ def scratch_folder(root, output, environment, variant):
 
 
 def run_seed(environment, variant, seed, root, output):
-    """One run: train (if the method learns), play the test and, in the main comparison, what is packaged; leave its files."""
+    """One run: train (if the method learns), play the test and, in the main comparison, what is packaged; leave its files.
+
+    Whoever is at the same run already is waited for: a cluster may have given it up too early, a killed campaign left it behind.
+    """
     params = config.load(root / "params.yaml")
     scratch = scratch_folder(root, output, environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -96,8 +99,7 @@ def run_seed(environment, variant, seed, root, output):
         if (folder / STAMP).exists():
             print(f"the finished run of {environment} {variant} seed {seed} is of other settings, scenarios or code: run again")
         shutil.rmtree(folder, ignore_errors=True)
-        run = Run(params, params.settings(variant), environment, seed, root, scratch)
-        started = time.time()
+        run, started = Run(params, params.settings(variant), environment, seed, root, scratch), time.time()
         if run.settings.method == "sac":
             run.train()
         run.test()
@@ -110,7 +112,6 @@ def run_seed(environment, variant, seed, root, output):
 
 @contextmanager
 def _alone(scratch):
-    """Waits until no other process is at this run, as one that a cluster gave up too early, or a killed campaign left behind."""
     with (scratch / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -118,14 +119,11 @@ def _alone(scratch):
 
 def _is_finished(environment, variant, seed, root, output):
     stamp = scratch_folder(root, output, environment, variant) / f"seed={seed}" / run_files.FINISHED / STAMP
-    return stamp.is_file() and stamp.read_text() == _fingerprint_now(environment, variant, root)
-
-
-def _fingerprint_now(environment, variant, root):
-    """Of a run that would begin now."""
+    if not stamp.is_file():
+        return False
     params = config.load(root / "params.yaml")
     sets = scenario_sets(params.environment(environment), params.scenarios)
-    return fingerprint(params, params.settings(variant), environment, sets, root)
+    return stamp.read_text() == fingerprint(params, params.settings(variant), environment, sets, root)
 
 
 def fingerprint(params, settings, environment, sets, root):

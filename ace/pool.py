@@ -138,8 +138,8 @@ def _compare(worker, theirs, ours):
     for name, value in ours.items():
         if theirs.get(name) != value:
             raise PoolError(
-                f"{worker}: {name} is {theirs.get(name, 'not known')}, here {value}: results would differ; start the workers anew, "
-                "from this version and on this kind of processor (`make worker`)"
+                f"{worker}: {name} is {theirs.get(name, 'not known')}, here {value}: results would differ; start the workers "
+                "anew, from this version and on this kind of processor (`make worker`)"
             )
 
 
