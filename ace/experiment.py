@@ -151,7 +151,7 @@ def _world(params, environment, settings):
     """A World of its own for a run: what episodes leave behind is not shared, the grid and its scenarios are."""
     sections = params.environment(environment), params.scenarios, settings.operator
     world = copy.copy(_shared_world(*(section.model_dump_json() for section in sections)))
-    world.env_steps, world._done = 0, True
+    world.env_steps, world._done, world.sets = 0, True, dict(world.sets)
     return world
 
 

@@ -36,7 +36,7 @@ def run(folder):
     check_weeks(folder)
     stages = stage_names(folder)
     needed, cells = ([name for name in stages if kind(name) in kinds and kind(name) not in frozen] for kinds in (NEEDED, CELLS))
-    if stale(folder, ["digests", *needed]):
+    if stale(folder, needed):
         code = repro(folder, targets=needed, frozen=frozen, commit=commit)
         if code:
             return code

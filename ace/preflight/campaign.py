@@ -14,7 +14,7 @@ from ace.preflight.__main__ import HOME, show
 from ace.preflight.estimate import Estimate
 
 DECISION_S, ASKING, EPISODE_S = 0.03, 2, 0.3
-"""Seconds of a decision of SAC, how much more ACE takes, and of a test episode: of the quick scale, where nothing was measured."""
+"""Seconds of a decision of SAC, how much more ACE takes, and of a test episode; used where no run was measured."""
 
 
 def main(arguments=None):
