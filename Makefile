@@ -25,7 +25,7 @@ export NPY_DISABLE_CPU_FEATURES := X86_V4 AVX512_ICL AVX512_SPR
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick paper test repro verify weeks lint lab bench
+.PHONY: help setup quick paper test repro campaign worker verify weeks lint lab bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,12 @@ paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whe
 # All that can be is checked first: DVC deletes a stage's outputs before the stage could complain.
 repro: setup ## bring the committed results up to date (half a minute when they are)
 	@python -m ace.pipeline.workspace repro
+
+campaign: setup ## all seeds of all stale cells in one pool; `make repro` then collects them; of a scale: SCALE=quick
+	@python -m ace.pipeline.campaign $(SCALE)
+
+worker: setup ## a Dask worker a core for ACE_BACKEND=dask: make worker ACE_DASK=tcp://host:8786
+	dask worker '$(ACE_DASK)' --nthreads 1 --nworkers $${ACE_JOBS:-$$(nproc)} --no-dashboard --local-directory "$${TMPDIR:-/tmp}"
 
 verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=wcci2020/ace SEED=0
 	@python -m ace.pipeline.recompute --cell '$(CELL)' --seed '$(SEED)'

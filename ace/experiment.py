@@ -4,47 +4,38 @@ Every variant, ablation and baseline goes through here; there is no second train
 checkpoint when it was killed, and ends with the same bytes as one that was not.
 """
 
+import copy
+import fcntl
 import hashlib
 import json
-import os
 import shutil
-import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import lru_cache
 
-import joblib
 import numpy as np
-import torch
-from tqdm import tqdm
 
-from ace import baselines, checkpoint, config, evaluate, run_files
+from ace import baselines, checkpoint, config, evaluate, pool, run_files
 from ace.coevolve import CoEvolution
-from ace.grid.environment import World
+from ace.grid.environment import World, scenario_sets
 from ace.grid.fastworld import training_world
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
 from ace.llm.controls import RandomCritic, control
 from ace.llm.lessons import Lessons
-from ace.llm.session import LlmSession, read_model_manifest
+from ace.llm.session import LlmSession, fingerprint_of_model, read_model_manifest
 from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
 CHECKPOINT_EVERY_S = 20.0
 CALLS = ("simulator_calls", "dc_calls", "llm_calls")  # as `Run._calls` gives them
+STAMP = "fingerprint"  # of a finished run, in its folder
 NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}
 
 
-def _source_sha256():
-    """Of all modules that a run may use."""
-    package, sha = Path(__file__).parent, hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        if path.relative_to(package).parts[0] not in NO_PART_OF_A_RUN:
-            sha.update(path.read_bytes())
-    return sha.digest()
-
-
-SOURCE_SHA256 = _source_sha256()  # once, when the code is read: an edit during a run must not mark its checkpoints as newer
+SOURCE_SHA256 = pool.source_sha256(NO_PART_OF_A_RUN)
+"""Once, when the code is read: an edit during a run must not mark its checkpoints as newer."""
 
 
 def run_cell(environment, variant, seeds=None, output="results"):
@@ -60,18 +51,32 @@ def run_cell(environment, variant, seeds=None, output="results"):
         seeds = params.seeds_of(variant)
     if settings.uses_llm:
         open_client(settings.llm, environment, seeds[0], root)
+    run_seeds([(environment, variant, seed) for seed in seeds], output, f"{environment} {variant}")
     scratch = scratch_folder(root, output, environment, variant)
-    scratch.mkdir(parents=True, exist_ok=True)
-    with _Progress(scratch, seeds, f"{environment} {variant}"):
-        joblib.Parallel(n_jobs=min(config.jobs(), len(seeds)), batch_size=1)(
-            joblib.delayed(run_seed)(environment, variant, seed, root, output) for seed in seeds
-        )
     finished = {seed: scratch / f"seed={seed}" / run_files.FINISHED for seed in seeds}
     run_files.pack(root / output, environment, variant, finished, params.keeps_policy(environment, variant))
     for folder in finished.values():  # only now: a killed cell keeps what its finished seeds have done
         shutil.rmtree(folder)
-        (folder.parent / "state.pt").unlink(missing_ok=True)
     return run_files.cell_folder(root / output, environment, variant)
+
+
+def run_seeds(runs, output, title, weights=None):
+    """Runs of any cells in one pool, started in their order. Each leaves its files beside its checkpoint, for `run_cell`.
+
+    runs: [(environment, variant, seed)]; weights: of each in the progress of the whole. Those that are finished, by the same
+    settings, scenarios and code, are passed over: where all are, no process is started.
+    """
+    root = config.root()
+    waiting = [(*each, root, output) for each in runs if not _is_finished(*each, root, output)]
+    if not waiting:
+        return
+    folders = [scratch_folder(root, output, *each[:2]) / f"seed={each[2]}" for each in waiting]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    if weights is not None:
+        weights = [weights[runs.index(each[:3])] for each in waiting]
+    with pool.Progress(title, [folder / "progress" for folder in folders], weights):
+        pool.run(run_seed, waiting)
 
 
 def scratch_folder(root, output, environment, variant):
@@ -80,20 +85,74 @@ def scratch_folder(root, output, environment, variant):
 
 
 def run_seed(environment, variant, seed, root, output):
-    """One run: train (if the method learns), play the test and, in the main comparison, what is packaged; leave its files."""
-    torch.set_num_threads(1)
+    """One run: train (if the method learns), play the test and, in the main comparison, what is packaged; leave its files.
+
+    Whoever is at the same run already is waited for: a cluster may have given it up too early, a killed campaign left it behind.
+    """
     params = config.load(root / "params.yaml")
-    settings = params.settings(variant)
     scratch = scratch_folder(root, output, environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
-    run = Run(params, settings, environment, seed, root, scratch)
-    started = time.time()
-    if settings.method == "sac":
-        run.train()
-    run.test()
-    if variant in params.grid.main:
-        run.play_packaged()
-    run_files.write_finished(scratch / run_files.FINISHED, run, variant, started)
+    with _alone(scratch):
+        if _is_finished(environment, variant, seed, root, output):
+            return
+        folder = scratch / run_files.FINISHED
+        if (folder / STAMP).exists():
+            print(f"the finished run of {environment} {variant} seed {seed} is of other settings, scenarios or code: run again")
+        shutil.rmtree(folder, ignore_errors=True)
+        run, started = Run(params, params.settings(variant), environment, seed, root, scratch), time.time()
+        if run.settings.method == "sac":
+            run.train()
+        run.test()
+        if variant in params.grid.main:
+            run.play_packaged()
+        run_files.write_finished(folder, run, variant, started)
+        (folder / STAMP).write_text(run.fingerprint)  # the last of it: without it the folder is half of one
+        (scratch / "state.pt").unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(scratch):
+    with (scratch / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_finished(environment, variant, seed, root, output):
+    stamp = scratch_folder(root, output, environment, variant) / f"seed={seed}" / run_files.FINISHED / STAMP
+    if not stamp.is_file():
+        return False
+    params = config.load(root / "params.yaml")
+    sets = scenario_sets(params.environment(environment), params.scenarios)
+    return stamp.read_text() == fingerprint(params, params.settings(variant), environment, sets, root)
+
+
+def fingerprint(params, settings, environment, sets, root):
+    """Of all that decides a run but its seed: settings, scenarios (by split), versions, code as this process read it, model."""
+    # How a server is asked changes no answer: a run that its budget has stopped goes on with another.
+    manner = dict.fromkeys(("timeout_s", "retries", "concurrency", "token_budget"), 1)
+    llm = settings.llm.model_copy(update=manner)
+    sha = hashlib.sha256(config.digest(settings.model_copy(update={"llm": llm})).encode())
+    given = params.model_dump(include={"environments", "scenarios", "scale"}) | {"main": sorted(params.grid.main)}
+    sha.update(json.dumps([given, run_files.versions()], sort_keys=True).encode())
+    sha.update("".join(sets[split].hash() for split in ("train", "validation", "test")).encode())
+    sha.update(SOURCE_SHA256)
+    sha.update(fingerprint_of_model(settings.llm, environment, root).encode())
+    return sha.hexdigest()
+
+
+@lru_cache(maxsize=2)
+def _shared_world(environment, scenarios, operator):
+    """The World of these sections, as text: made once a process, as it takes a second."""
+    sections = (config.Environment, environment), (config.Scenarios, scenarios), (config.settings.Operator, operator)
+    return World(*(kind.model_validate_json(text) for kind, text in sections))
+
+
+def _world(params, environment, settings):
+    """A World of its own for a run: what episodes leave behind is not shared, the grid and its scenarios are."""
+    sections = params.environment(environment), params.scenarios, settings.operator
+    world = copy.copy(_shared_world(*(section.model_dump_json() for section in sections)))
+    world.env_steps, world._done, world.sets = 0, True, dict(world.sets)
+    return world
 
 
 class Run:
@@ -103,7 +162,7 @@ class Run:
         self.params, self.settings, self.environment, self.seed, self.root = params, settings, environment, seed, root
         self.scratch = scratch
         # Training and validation may use the fast world; what is reported is played on Grid2Op itself.
-        self.world = World(params.environment(environment), params.scenarios, settings.operator)
+        self.world = _world(params, environment, settings)
         self.training = training_world(self.world)
         self.whatif = WhatIf(self.world)
         self.rows, self.finetunes, self.marks, self.episodes, self.packaged = [], [], [], [], []
@@ -175,7 +234,7 @@ class Run:
                 continue
             now = time.perf_counter()
             self.wall["train"] = before + now - started
-            _report(self.scratch, min(self.learner.count["decisions"], total), total)
+            pool.report(self.scratch / "progress", min(self.learner.count["decisions"], total), total)
             if now - saved > CHECKPOINT_EVERY_S:
                 self._save()
                 saved = now
@@ -217,7 +276,7 @@ class Run:
         for result in evaluate.play(self.world, self.agent, split, range(n)):
             results.append(result)
             if self.learner is None and split == "test":
-                _report(self.scratch, len(results), n)
+                pool.report(self.scratch / "progress", len(results), n)
         self.played_steps[split] = self.world.env_steps - steps
         if self.learner is not None and self._calls() != self.calls_before_test:
             raise RuntimeError("the deployed policy asked a simulator or a language model: it must act alone")
@@ -256,19 +315,7 @@ class Run:
 
     def _fingerprint(self):
         """A checkpoint is continued only by the same settings, scenarios and code, as it was when this process read it."""
-        # How a server is asked changes no answer: a run that its budget has stopped goes on with another.
-        manner = dict.fromkeys(("timeout_s", "retries", "concurrency", "token_budget"), 1)
-        llm = self.settings.llm.model_copy(update=manner)
-        sha = hashlib.sha256(config.digest(self.settings.model_copy(update={"llm": llm})).encode())
-        sha.update(json.dumps(self.params.model_dump(include={"environments", "scenarios"}), sort_keys=True).encode())
-        sha.update("".join(self.world.sets[split].hash() for split in ("train", "validation")).encode())
-        sha.update(json.dumps(run_files.versions()).encode())
-        sha.update(SOURCE_SHA256)
-        if self.session:
-            sha.update(self.session.fingerprint.encode())
-        if self.model_manifest:
-            sha.update(json.dumps(self.model_manifest, sort_keys=True).encode())
-        return sha.hexdigest()
+        return fingerprint(self.params, self.settings, self.environment, self.world.sets, self.root)
 
     def _save(self):
         state = {
@@ -301,49 +348,3 @@ class Run:
         self.whatif.ac_calls, self.whatif.dc_calls = state["calls"]
         self.training.env_steps, self.validation_steps = state["env_steps"], state["validation_steps"]
         self.rows, self.finetunes, self.marks, self.wall = (state[name] for name in ("rows", "finetunes", "marks", "wall"))
-
-
-def _report(scratch, done, total):
-    partial = scratch / "progress.partial"
-    partial.write_text(f"{done} {total}")
-    os.replace(partial, scratch / "progress")
-
-
-class _Progress:
-    """One bar with a time to go over all seeds of a cell; the runs, in other processes, leave their progress in files."""
-
-    def __init__(self, scratch, seeds, title):
-        self.files = [scratch / f"seed={seed}" / "progress" for seed in seeds]
-        self.title, self.stop = title, threading.Event()
-
-    def __enter__(self):
-        for file in self.files:
-            file.unlink(missing_ok=True)
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-        self.thread.start()
-
-    def __exit__(self, error, *_):
-        self.failed = error is not None
-        self.stop.set()
-        self.thread.join()
-
-    def _watch(self):
-        shown = "{desc} {percentage:3.0f} % |{bar}| {elapsed} so far, "
-        with tqdm(total=100, desc=self.title, bar_format=shown + "estimating the time to go") as bar:
-            while True:
-                finished = self.stop.wait(1.0)
-                done = finished and not self.failed
-                bar.n = 100 if done else min(int(100 * np.mean([_share(file) for file in self.files])), 99)
-                if bar.n:  # no estimate from nothing
-                    bar.bar_format = shown + "{remaining} to go"
-                bar.refresh()
-                if finished:
-                    return
-
-
-def _share(file):
-    try:
-        done, total = map(int, file.read_text().split())
-        return done / total
-    except (FileNotFoundError, ValueError):
-        return 0.0

@@ -7,11 +7,9 @@ import copy
 from functools import lru_cache
 from pathlib import Path
 
-import joblib
-import torch
 from tqdm import tqdm
 
-from ace import baselines, config
+from ace import baselines, config, pool
 from ace.experiment import Run, scratch_folder
 from ace.grid.environment import World, scenario_sets
 from ace.grid.whatif import WhatIf
@@ -51,7 +49,6 @@ def train_missing(params, environment, learned):
 
 
 def _train(environment, variant, seed):
-    torch.set_num_threads(1)
     root, params = config.root(), config.load()
     scratch = scratch_folder(root, "results", environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -72,11 +69,10 @@ def policy_of(root, environment, variant, seed):
 
 
 def play_tasks(function, tasks, what):
-    """[function(*task) for each task], over ACE_JOBS processes, with a progress bar named `what`."""
-    parallel = joblib.Parallel(n_jobs=min(config.jobs(), len(tasks)), batch_size=1, return_as="generator")
-    work = parallel(joblib.delayed(function)(*task) for task in tasks)
-    with tqdm(work, total=len(tasks), desc=what, unit="run") as bar:
-        return list(bar)
+    """[function(*task) for each task], in the pool, with a progress bar named `what`."""
+    with tqdm(pool.finished(function, tasks), total=len(tasks), desc=what, unit="run") as bar:
+        results = dict(bar)
+    return [results[number] for number in range(len(tasks))]
 
 
 @lru_cache(maxsize=1)

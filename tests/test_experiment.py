@@ -15,7 +15,7 @@ import warnings
 import pytest
 from conftest import ROOT, copy_tree, small_params
 
-from ace import config, experiment, run_files
+from ace import config, experiment, pool, run_files
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
@@ -314,7 +314,7 @@ def test_replay_of_a_transcript_gives_the_bytes_of_the_recorded_run(reference, e
 
 
 def test_a_cell_tells_a_time_to_go_only_once_it_has_one(tmp_path, capsys):
-    with experiment._Progress(tmp_path, [0], "case14 sac"):
+    with pool.Progress("case14 sac", [tmp_path / "progress"]):
         pass
     first, *_, last = [line for line in capsys.readouterr().err.replace("\r", "\n").split("\n") if line.strip()]
     assert first.startswith("case14 sac   0 %") and "estimating" in first and "?" not in first

@@ -310,7 +310,7 @@ stages:
     params: [seeds, {results/digests.json: [programs.a, cells.case14.sac]}]
     outs: [{used.txt: {cache: false}}]
 """
-NEEDED = ("pipeline", "config", "run_files.py")  # of ace, by the toy
+NEEDED = ("pipeline", "config", "run_files.py", "pool.py")  # of ace, by the toy
 
 
 @pytest.fixture

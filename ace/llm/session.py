@@ -21,7 +21,6 @@ class LlmSession:
     pretraining: what making the embedded model has cost, from its manifest (empty for other clients).
     rate: one-proposal rate on the held-out states of the weights in use, None before the first LoRA round.
     finetune_s: seconds that the LoRA rounds took, without those of asking the model.
-    fingerprint: of the prompts and of the model's files.
     """
 
     def __init__(self, settings, world, whatif, root, environment, seed, folder=None):
@@ -48,7 +47,6 @@ class LlmSession:
                 self.heldout = load_states(states, settings.finetune.heldout)
         embedded = settings.llm.client == "embedded" and (place / "model_manifest.json").is_file()
         self.pretraining = read_model_manifest(settings.llm, environment, root)["budget"] if embedded else {}
-        self.fingerprint = _fingerprint(place)
 
     @property
     def can_be_tuned(self):
@@ -113,8 +111,9 @@ def _heldout_file(place, root, environment):
     return own if own.is_file() else shared
 
 
-def _fingerprint(place):
-    """place: the model's folder, a transcript, or nothing on this machine."""
+def fingerprint_of_model(settings, environment, root):
+    """Of the prompts and of the model's files: a folder, a transcript, or nothing here. settings: config.settings.Llm"""
+    place = root / settings.path.replace("{env}", environment)
     sha = hashlib.sha256((template("actor") + template("critic")).encode())
     for file in sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []:
         sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))

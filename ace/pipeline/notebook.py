@@ -28,7 +28,7 @@ LINE_SHOWN = 160
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Errors of ace whose text says all that a user needs.
-WRITTEN_FOR_USERS = {"ConfigError", "ReportError", "ClientError", "ChronicsError"}
+WRITTEN_FOR_USERS = {"ConfigError", "PoolError", "ReportError", "ClientError", "ChronicsError"}
 
 BAR = re.compile(r"\d+%\|.*\||\d+(\.\d+)?(s/|[a-zA-Z]+/s\])|\?[a-zA-Z]+/s\]")
 

@@ -1,10 +1,12 @@
 """`dvc repro` in a folder: its output with overall progress, and an end to all that it started when it is stopped."""
 
+import ctypes
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -232,7 +234,7 @@ def running(command, folder, **options):
                "env": surroundings(folder), **options}  # fmt: skip
     before = signal.signal(signal.SIGTERM, _stopped)
     try:
-        process = subprocess.Popen(command, cwd=folder, start_new_session=True, **options)
+        process = subprocess.Popen(command, cwd=folder, start_new_session=True, preexec_fn=_end_with_parent, **options)
         try:
             yield process
             process.wait()
@@ -243,6 +245,12 @@ def running(command, folder, **options):
             process.stdout.close()
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end_with_parent():
+    """In a new process of Linux: killed as soon as whoever started it is (prctl's PR_SET_PDEATHSIG)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _stopped(*_):

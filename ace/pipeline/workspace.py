@@ -40,10 +40,11 @@ CELLS = {"train", "ablation", "other_model", "budget", "baseline", "lm_baseline"
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """
 import sys
-from ace import config
+from ace import config, pool
 try:
     config.load(sys.argv[1])
     config.jobs()
+    pool.check()
 except config.ConfigError as error:
     sys.exit(str(error))
 """

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from ace import config
+from ace import config, pool
 from ace.episodes import decisions
 from ace.grid.environment import GridState, World, scenario_sets
 from ace.grid.fastworld import FastWorld
@@ -185,39 +184,36 @@ def best_of(values, legal):
 
 
 def build(params, environment, progress=False):
-    """The corpus of an environment (by name), made by `config.jobs()` processes; their number changes nothing in it."""
+    """The corpus of an environment (by name), made in the pool; how many workers it has changes nothing in it."""
     settings = params.language_model
     place = _place(params, environment)
     scenarios = len(scenario_sets(params.environment(environment), params.scenarios)["train"])
     budget = dict.fromkeys(("simulator_calls", "dc_calls", "env_steps", "episodes"), 0)
-    with Parallel(n_jobs=config.jobs()) as parallel:
-        run = lambda tasks: _collect(parallel, tasks, budget)  # noqa: E731
-        scan = _until(
-            settings.scan, lambda i: delayed(_scan_episode)(place, i, settings.seed, settings.shortlist), run,
-            scenarios, "scan", progress,
-        )  # fmt: skip
-        seen = [pair for part in scan for pair in part][: settings.scan]
-        actions = _choose_set(place, seen, settings, run)
-        episodes = _until(
-            settings.states, lambda i: delayed(_label_episode)(place, i, settings.seed, actions), run,
-            scenarios, "states", progress,
-        )  # fmt: skip
+
+    def run(function, *arguments):
+        """function(place, each, *arguments) of each in a list, in the pool, and adds up the calls."""
+        return lambda each: _collect(function, [(place, one, *arguments) for one in each], budget)
+
+    scan = _until(settings.scan, run(_scan_episode, settings.seed, settings.shortlist), scenarios, "scan", progress)
+    seen = [pair for part in scan for pair in part][: settings.scan]
+    actions = _choose_set(seen, settings, lambda parts, candidates: run(_gains, candidates)(parts))
+    episodes = _until(settings.states, run(_label_episode, settings.seed, actions), scenarios, "states", progress)
     return Corpus(actions, [episode for episode in episodes if episode], budget)
 
 
-def _choose_set(place, seen, settings, run):
+def _choose_set(seen, settings, gains_of):
     votes = np.unique([a for _, better in seen for a in better], return_counts=True)
     # The most voted first; of equals, the lower id.
     most = CANDIDATES_AN_ACTION * settings.actions
     candidates = np.sort(votes[0][np.lexsort((votes[0], -votes[1]))][:most]).tolist()
     states = [state for state, _ in seen]
     parts = [states[i : i + 25] for i in range(0, len(states), 25)]
-    gains = np.concatenate(run([delayed(_gains)(place, part, candidates) for part in parts]))
+    gains = np.concatenate(gains_of(parts, candidates))
     chosen = choose_actions(gains, settings.actions - 1)
     return np.array([0, *(candidates[i] for i in chosen)], dtype=np.int64)
 
 
-def _until(wanted, task, run, scenarios, name, progress):
+def _until(wanted, run, scenarios, name, progress):
     """Episodes in order, scenarios in turn (over again with other behaviour), until there are `wanted` states.
 
     scenarios: after more than so many in a row without any it gives up
@@ -225,7 +221,7 @@ def _until(wanted, task, run, scenarios, name, progress):
     done, have, first, calm = [], 0, 0, 0
     bar = tqdm(total=wanted, desc=name, unit="state", disable=not progress)
     while have < wanted:
-        parts = run([task(first + i) for i in range(EPISODES_AT_ONCE)])
+        parts = run(range(first, first + EPISODES_AT_ONCE))
         new = sum(len(part) for part in parts)
         done, have, first = done + parts, have + new, first + EPISODES_AT_ONCE
         bar.update(min(new, wanted - bar.n))
@@ -236,9 +232,9 @@ def _until(wanted, task, run, scenarios, name, progress):
     return done
 
 
-def _collect(parallel, tasks, budget):
-    """Run tasks that return (result, calls); add up the calls."""
-    results = parallel(tasks)
+def _collect(function, tasks, budget):
+    """Results of tasks that return (result, calls); adds up the calls."""
+    results = pool.run(function, tasks)
     for _, calls in results:
         for key, count in calls.items():
             budget[key] += count

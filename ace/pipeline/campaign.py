@@ -1,0 +1,91 @@
+"""All seeds of all stale cells in one pool: for a rerun of many cells, and for a cluster (ACE_BACKEND).
+
+    python -m ace.pipeline.campaign           of the folder that this is called in: the repository, or a workspace
+    python -m ace.pipeline.campaign quick     of the workspace of that scale, which is made first
+
+`dvc repro` alone runs one cell after the other. Here what cells need is made first (digests, scenarios, language models), then
+the runs of all of them, which wait below checkpoints/ for `dvc repro`: that collects them without computing. A killed campaign
+goes on where it was when it is called again.
+"""
+
+import argparse
+import codecs
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ace.pipeline.kernel import PYTHON
+from ace.pipeline.notebook import Progress
+from ace.pipeline.repro import ROOT, WorkspaceError, check_frozen, dvc, kind, repro, running, stage_names, surroundings
+from ace.pipeline.workspace import check, check_weeks, prepare, profiles, read_pipeline
+
+NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models")
+CELLS = ("baseline", "lm_baseline", "train", "ablation", "budget", "other_model")
+
+
+def run(folder):
+    """The campaign of a folder. Returns an exit code."""
+    check(folder, folder / "params.yaml")
+    _, frozen, commit = read_pipeline(folder)
+    if set(CELLS) <= set(frozen):
+        print(f"no stale cell: all of them are frozen, of commit {commit[:8]}; nothing to run")
+        return 0
+    check_frozen(folder, frozen, commit)
+    check_weeks(folder)
+    stages = stage_names(folder)
+    needed, cells = ([name for name in stages if kind(name) in kinds and kind(name) not in frozen] for kinds in (NEEDED, CELLS))
+    if stale(folder, needed):
+        code = repro(folder, targets=needed, frozen=frozen, commit=commit)
+        if code:
+            return code
+    cells = stale(folder, cells)
+    if not cells:
+        print("no stale cell: nothing to run")
+        return 0
+    print(f"stale: {', '.join(cells)}", flush=True)
+    code = play(folder, cells)
+    if not code:
+        print("all of their runs are finished; `make repro`, or the scale's own target, collects them without computing")
+    return code
+
+
+def stale(folder, stages):
+    """Those of the stages that DVC finds changed, in their order."""
+    command = [*dvc(), "status", "--json", *stages]
+    done = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
+    if done.returncode:
+        raise WorkspaceError(f"dvc status: {' '.join(done.stderr.split())}")
+    found = json.loads(done.stdout)
+    return [stage for stage in stages if stage in found]
+
+
+def play(folder, cells):
+    """The runs of these cells, in a process of its own, with its progress passed on. Returns its exit code."""
+    shown, decode = Progress(sys.stdout), codecs.getincrementaldecoder("utf-8")("replace")
+    command = [PYTHON, "-m", "ace.preflight.campaign", *cells]
+    with running(command, folder, text=False, errors=None) as process:
+        while part := os.read(process.stdout.fileno(), 65536):
+            shown.write(decode.decode(part))
+            shown.flush()
+        shown.close()
+    return process.returncode
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m ace.pipeline.campaign", description=__doc__.splitlines()[0])
+    parser.add_argument("scale", nargs="?", choices=profiles(), help="a folder of profiles/; else the present folder")
+    scale = parser.parse_args(arguments).scale
+    try:
+        return run(prepare(scale, ROOT / "profiles" / scale / "params.yaml") if scale else Path.cwd())
+    except WorkspaceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("campaign: stopped; the next call goes on from there", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
