@@ -84,7 +84,7 @@ campaign: setup ## all seeds of all stale cells in one pool; `make repro` then c
 	@python -m ace.pipeline.campaign $(SCALE)
 
 worker: setup ## a Dask worker a core for ACE_BACKEND=dask: make worker ACE_DASK=tcp://host:8786
-	dask worker '$(ACE_DASK)' --nthreads 1 --nworkers $${ACE_JOBS:-$$(nproc)} --no-dashboard --local-directory "$${TMPDIR:-/tmp}"
+	dask worker '$(ACE_DASK)' --nthreads 1 --nworkers $${ACE_JOBS:-$$(nproc)} --no-dashboard
 
 verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=wcci2020/ace SEED=0
 	@python -m ace.pipeline.recompute --cell '$(CELL)' --seed '$(SEED)'

@@ -53,7 +53,7 @@ def test_environment_yml_holds_the_pins_of_the_lock():
 def test_the_lock_satisfies_the_project_and_all_that_it_needs():
     """Walks from the project's dependencies through the installed metadata: whatever is reached is in the lock."""
     locked = {canonicalize_name(PIN.match(line)[1]): PIN.match(line)[2] for line in pins()}
-    waiting = [Requirement(text) for text in project()["dependencies"]]
+    waiting = [Requirement(text) for text in [*project()["dependencies"], *project()["optional-dependencies"]["dask"]]]
     seen = set()
     while waiting:
         needed = waiting.pop()
@@ -97,7 +97,7 @@ def test_everything_that_is_imported_is_a_declared_dependency():
     # The peers that `make bench` compares with and the generator of weeks are extras, and not installed by `make setup`.
     extra = {
         Requirement(text).name.lower().replace("-", "_")
-        for name in ("bench", "weeks")
+        for name in ("bench", "weeks", "dask", "ray")
         for text in project()["optional-dependencies"][name]
     }
     foreign = imported - set(sys.stdlib_module_names) - ours - extra
