@@ -12,9 +12,9 @@ learner_pilot.csv, in points of survival (of 100) or, for the rate, of proposals
 ci_high, n_seeds, with `metric`
 
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
-    mean_change                     variant minus `against`; bootstrap over seeds and weeks
-    loss_where_reconnect_survives   100 minus survival, in starts that reconnection alone survives; bootstrap over weeks
-    gain_elsewhere                  variant minus reconnection alone, in the other starts; bootstrap over weeks
+    mean_change                     variant minus `against`; interval over seeds and weeks
+    loss_where_reconnect_survives   100 minus survival, in starts that reconnection alone survives; interval over weeks
+    gain_elsewhere                  variant minus reconnection alone, in the other starts; interval over weeks
     llm_rate_gain                   share of 200 held-out states helped by the model's first proposal, after the last LoRA round
                                     minus before the first; `against`: minus that gain of another variant; t interval over seeds
 """
@@ -27,7 +27,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import chi2, t
+from scipy.stats import chi2
 
 from ace import baselines, config, evaluate, stats
 from ace.config.errors import validated
@@ -217,12 +217,11 @@ def deviation(values):
 
 def over_weeks(values):
     """Mean and interval of a Series whose index has a level `week`: weeks are drawn whole, with all of their runs."""
-    return stats.mean_interval(values, stats.SEED, values.index.get_level_values("week")).values()
+    return stats.mean_interval(values, values.index.get_level_values("week")).values()
 
 
 def over_seeds(values):
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return values.mean(), values.mean() - half, values.mean() + half
+    return stats.mean(values.to_numpy()[:, None])
 
 
 def replaced(path, rows, environment):

@@ -14,7 +14,7 @@ from ace.report import notes
 from ace.report.claims import PAPER
 from ace.report.formatting import markdown, thousands, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import read, tested
+from ace.report.runs import read
 from ace.report.tables import main_methods
 
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed as well as the mean
@@ -51,7 +51,7 @@ def write_cost(params, results, folder, variants=None):
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     write_csv(table.where(table.notna(), None), Path(folder) / "cost.csv")
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
-    write_parts(folder, "cost", f"Cost, {tested(params)}", parts, notes.note("cost"))
+    write_parts(folder, "cost", f"Cost, {runs.tested()}", parts, notes.note("cost"))
     return table
 
 
