@@ -2,8 +2,8 @@
 
     python -m benchmarks.verdicts
 
-Writes results/verdicts_before.csv (id, verdict) from results/paper/90_claims/claims.csv as it was at COMMIT, the last one with
-bootstrap intervals; the claims' table shows both. Needs the history of git back to that commit.
+Writes ace/report/verdicts_before.csv (id, measured, verdict) from results/paper/90_claims/claims.csv as it was at COMMIT, the
+last one with bootstrap intervals; the claims' table shows both. Needs the history of git back to that commit.
 """
 
 import io
@@ -22,7 +22,7 @@ def main():
     shown = subprocess.run(["git", "show", f"{COMMIT}:{TABLE}"], cwd=config.root(), capture_output=True, text=True)
     if shown.returncode:
         raise SystemExit(f"no {TABLE} at commit {COMMIT}: fetch the history with `git fetch --unshallow`")
-    write_csv(pd.read_csv(io.StringIO(shown.stdout))[["id", "verdict"]], config.root() / "results" / BEFORE)
+    write_csv(pd.read_csv(io.StringIO(shown.stdout))[["id", "measured", "verdict"]], BEFORE)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ COLUMNS = ["id", "claim", "paper_value", "source", "measured", "ci_low", "ci_hig
 # see `before`
 COLUMNS += ["criterion", "verdict", "evidence", "detectable", "p", "p_holm", "verdict_before"]
 NUMBERS = ["measured", "ci_low", "ci_high", "detectable", "p", "p_holm"]
-BEFORE = "verdicts_before.csv"  # under results/
+BEFORE = Path(__file__).with_name("verdicts_before.csv")
 LITERAL = "ace_literal"
 WITHOUT_CLONING = ("sac", "ace_no_actor")  # hold nothing to clone: LITERAL differs from them by its mechanisms alone
 # ACE against plain SAC trained for longer, with fewer or as many environment steps as ACE takes in all, and with many more; both
@@ -50,12 +50,12 @@ def evaluate(runs, ids=None):
     return _with_units(table.assign(p_holm=stats.holm(table["p"]), verdict_before=""))
 
 
-def before(table, results):
-    """verdict_before filled in from results/verdicts_before.csv (`benchmarks/verdicts.py`): what the same claims got by the
-    earlier intervals and verdicts. Empty without that file, as in a workspace of its own."""
-    path = Path(results) / BEFORE
-    earlier = pd.read_csv(path).set_index("id")["verdict"].to_dict() if path.is_file() else {}
-    return table.assign(verdict_before=table["id"].map(earlier).fillna(""))
+def before(table, path=BEFORE):
+    """verdict_before filled in: what the same claims, measured on the same runs, got by the earlier intervals and verdicts
+    (`benchmarks/verdicts.py`); empty where another value is measured now."""
+    earlier = pd.read_csv(path).set_index("id").reindex(table["id"])
+    same = np.isclose(table["measured"].astype(float), earlier["measured"], rtol=1e-4, equal_nan=True)
+    return table.assign(verdict_before=np.where(same, earlier["verdict"].fillna(""), ""))
 
 
 def _literal(claim, runs):
@@ -109,7 +109,7 @@ def by_grid(runs):
 def write(params, results, folder):
     """Judge all claims on the declared grid; writes <folder>/claims.{csv,md} and numbers.json. Returns the table."""
     runs = read(params, results)
-    table = before(evaluate(runs), results)
+    table = before(evaluate(runs))
     write_csv(table[COLUMNS], Path(folder) / "claims.csv")
     text = f"# The paper's claims, {runs.tested()}\n\n{summary_line(table)}\n\n"
     write_text(Path(folder) / "claims.md", text + full_markdown(table, {"C2": by_grid(runs)}))
