@@ -61,7 +61,8 @@ def rows():
 
 def used_by(statistic, scores, n_seeds, n_episodes):
     sizes = {(s if n_seeds > 1 else 1, e if n_episodes > 1 else 1) for s, e in SIZES}
-    return USED.get((statistic, scores), "") if (n_seeds, n_episodes) in sizes else ""
+    fewest = 5 if statistic == "difference to a baseline" else 0  # the ablations' three seeds are compared with none
+    return USED.get((statistic, scores), "") if (n_seeds, n_episodes) in sizes and n_seeds >= fewest else ""
 
 
 def draw(rng, n, means, variances, n_seeds, n_episodes, scores, paired=True):
@@ -96,10 +97,9 @@ def truth(mean, variances, scores, location=stats.average, seeds=True):
 def ends(statistic, scores, methods):
     """(low, high), arrays (n,), as tables make them."""
     location = stats.interquartile_mean if "IQM" in statistic else stats.average
-    if statistic.startswith("smallest"):  # as `stats.smallest`, of many studies at a time
-        pairs = [stats.paired_difference(methods[0], other) for other in methods[1:]]
-        return [np.min([getattr(each, end) for each in pairs], axis=0) for end in ("low", "high")]
-    if statistic in SINGLE:
+    if statistic.startswith("smallest"):
+        found = stats.smallest([stats.paired_difference(methods[0], other) for other in methods[1:]])
+    elif statistic in SINGLE:
         percent = statistic != "IQM" and scores in ("survival", "near 100")
         found = stats.mean(methods[0], stats.PERCENT if percent else stats.IDENTITY, location)
     elif "ratio" in statistic:
