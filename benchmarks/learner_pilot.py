@@ -12,7 +12,7 @@ learner_pilot.csv, in points of survival (of 100) or, for the rate, of proposals
 ci_high, n_seeds, with `metric`
 
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
-    mean_change                     variant minus `against`; bootstrap over seeds and weeks
+    mean_change                     variant minus `against`; interval over seeds and weeks
     loss_where_reconnect_survives   reconnection alone minus variant, where that survives; over seeds and weeks. Where an opponent
                                     acts, a start counts by the share of the eight other draws in which reconnection survives
     gain_elsewhere                  variant minus reconnection alone, in the other starts; over seeds and weeks
@@ -28,7 +28,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import chi2, t
+from scipy.stats import chi2
 
 from ace import baselines, config, evaluate, stats
 from ace.config.errors import validated
@@ -47,6 +47,8 @@ from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}
 """Of `finetune`: some five times as many rounds' steps, each thrice as long."""
+NO_RECOVERY = {"operator": {"recover": 0.0}}
+"""All pilots but the two named for it: they were made before there was this reflex."""
 RECOVER = {"operator": {"recover": 0.8}}
 OF_A_PILOT = {
     "ace_strong_lora": ("ace", {"finetune": STRONG}),
@@ -106,6 +108,7 @@ def playing(world, params):
 def settings_of(params, variant):
     """config.settings.Settings with the pilots' language model."""
     of_params, own = OF_A_PILOT.get(variant, (variant, {}))
+    own = {**NO_RECOVERY, **own}
     found = params.settings(of_params).model_dump()
     for section, changes in {**own, "llm": {"path": MODEL}}.items():
         found[section] = {**found[section], **changes}
@@ -212,8 +215,8 @@ def of_environment(played, trained):
         survives = p.reindex(starts.columns)
         for name, sign, weight in (("loss_where_reconnect_survives", -1, survives), ("gain_elsewhere", 1, 1 - survives)):
             weekly_change = (sign * change * weight).T.groupby("week").sum().T.to_numpy()
-            found = stats.paired_ratio(weekly_change, weight.groupby("week").sum().to_numpy()[None])
-            yield variant, BASE, name, found[:3], n
+            both = [[weekly_change, weight.groupby("week").sum().to_numpy()[None]]]
+            yield variant, BASE, name, stats.estimate(both, lambda means: means[..., 0] / means[..., 1]), n
         if gains[variant].notna().all():
             yield variant, "", "llm_rate_gain", over_seeds(gains[variant]), n
         for other in LESSONS.get(variant, []):
@@ -242,8 +245,7 @@ def reconnection(played):
 
 
 def over_seeds(values):
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return values.mean(), values.mean() - half, values.mean() + half
+    return stats.mean(values.to_numpy()[:, None])
 
 
 def replaced(path, rows, environment, variants):

@@ -47,7 +47,7 @@ def leave_marks(results, variant, seed, survival_at):
 def test_a_mark_is_shown_with_all_that_was_used_by_then(results, params, tmp_path):
     for seed in SEEDS:
         leave_marks(results, "ace", seed, {500: 0.2 + 0.1 * seed, 1500: 0.6})
-    table = budget.write_budget(params, runs.read(params, results), tmp_path / "budget")
+    table = budget.write_budget(runs.read(params, results), tmp_path / "budget")
     assert list(table["mark"]) == [500, 1500] and set(table["variant"]) == {"ace"}
     first = table.iloc[0]
     assert (first["survival"], first["n_seeds"], first["n_episodes"]) == (pytest.approx(30), 3, EPISODES)
@@ -65,7 +65,7 @@ def test_marks_of_a_cell_must_be_the_same(results, params):
 
 
 def test_without_marks_there_is_no_figure(results, params, tmp_path):
-    assert budget.write_budget(params, runs.read(params, results), tmp_path / "budget").empty
+    assert budget.write_budget(runs.read(params, results), tmp_path / "budget").empty
     assert not (tmp_path / "budget").exists()
 
 
@@ -82,7 +82,7 @@ def test_without_an_opponent_reconnection_has_survived_or_not(results, params, t
     survives(results, f"{ENV}/reconnect/seed=0", [1.0] * 2 + [0.5] * 6)
     for seed in SEEDS:
         survives(results, f"{ENV}/ace/seed={seed}", [0.9] * 2 + [0.8] * 6)
-    table = harm.write_harm(params, runs.read(params, results), tmp_path).set_index(["env", "variant"])
+    table = harm.write_harm(runs.read(params, results), tmp_path).set_index(["env", "variant"])
     found = table.loc[(ENV, "ace")]
     assert (found["surviving"], found["loss"], found["gain"]) == (2, pytest.approx(10), pytest.approx(30))
     assert not {"do_nothing", "greedy", "reconnect"} & set(table.loc[ENV].index)
@@ -94,7 +94,7 @@ def test_with_an_opponent_other_draws_say_where_reconnection_survives(results, p
     change_manifest(results, run, environment={"opponent": True})
     read = runs.read(params, results)
     assert harm.weights(read, ENV) is None
-    assert ENV not in set(harm.write_harm(params, read, tmp_path)["env"])
+    assert ENV not in set(harm.write_harm(read, tmp_path)["env"])
 
     def redrawn(rows):
         other = [rows.assign(split=f"redraw_{k}", survival=[1.0] * k + [0.3] * (8 - k)) for k in (1, 2)]
@@ -106,7 +106,7 @@ def test_with_an_opponent_other_draws_say_where_reconnection_survives(results, p
     assert len(read.of(ENV, "reconnect")[0].episodes) == EPISODES, "redraws are no test episodes"
     base = LEVELS["reconnect"] + np.linspace(-0.08, 0.08, EPISODES)
     ace = LEVELS["ace"] + 0.01 + np.linspace(-0.08, 0.08, EPISODES)  # mean of its seeds
-    found = harm.write_harm(params, read, tmp_path).set_index(["env", "variant"]).loc[(ENV, "ace")]
+    found = harm.write_harm(read, tmp_path).set_index(["env", "variant"]).loc[(ENV, "ace")]
     p = np.array([1, 0.5, 0, 0, 0, 0, 0, 0])
     assert found["loss"] == pytest.approx(100 * ((base - ace) * p).sum() / p.sum())
     assert "environment" in manifest_of(results, run)

@@ -112,7 +112,7 @@ def test_signs_are_compared_with_the_simulated_counterfactual(textmap):  # noqa:
 
 def test_intervals_over_groups_are_wider_where_groups_are_alike():
     values, groups = np.repeat([0, 1] * 10, 20), np.repeat(np.arange(20), 20)
-    alone, together = mean_interval(values, 0), mean_interval(values, 0, groups)
+    alone, together = mean_interval(values), mean_interval(values, groups)
     assert alone["value"] == together["value"] == 0.5
     assert together["ci_high"] - together["ci_low"] > 3 * (alone["ci_high"] - alone["ci_low"])
 

@@ -64,7 +64,7 @@ def _fields_at(model, location):
         of = [each for each in get_args(annotation) if each is not type(None)]
         if get_origin(annotation) is dict:
             model = of[1]
-        elif get_origin(annotation) is UnionType:  # a section that may be missing
+        elif get_origin(annotation) in (list, UnionType):  # of a list the next part is a number
             model = of[0]
         elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation

@@ -21,8 +21,9 @@ from ace.report.ablations import NOT_RUN, available, pair, value_at
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.questions import JUDGED
-from ace.report.runs import ReportError, tested
+from ace.report.runs import ReportError
 from ace.report.style import LINES, legend_at_foot, note_absent, theme, write_figure
+from ace.report.tables import scale_of
 from ace.stats import Estimate
 
 REASONING = ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"]
@@ -63,7 +64,7 @@ TRAINING_METRICS = {"q_std": late_q_std, "decisions_to_converge": decisions_to_c
 def points(runs, env, variants, metrics=("survival",), **settings):
     """Long table with COLUMNS, then one for each of settings: name=key of the settings (section.name).
 
-    Survival: mean over seeds and test episodes with its 95 % bootstrap interval. TRAINING_METRICS: mean over the seeds;
+    Survival: mean over seeds and test episodes with its 95 % interval. TRAINING_METRICS: mean over the seeds;
     low and high are the lowest and the highest seed, since an interval of three numbers would promise too much.
     """
     seeds = runs.seeds_of_all(env, variants) if variants else []
@@ -79,7 +80,7 @@ def points(runs, env, variants, metrics=("survival",), **settings):
                 found, n = (means.mean(), means.min(), means.max()), 0
             else:
                 scores = runs.scores(env, variant, metric, seeds)
-                means, found, n = scores.mean(axis=1), stats.mean(scores), scores.shape[1]
+                means, found, n = scores.mean(axis=1), stats.mean(scores, scale_of(metric)), scores.shape[1]
             rows.append([env, variant, metric, None, *found, len(seeds), n, *said])
             rows += [
                 [env, variant, metric, seed, mean, None, None, 1, n, *said]
@@ -117,8 +118,9 @@ def open_questions(params, table, folder):
     """Every contrast in points of survival with its interval; table: as `questions.write` makes it. Returns the rows."""
     data, text = table[table["unit"] == "pts of survival"], note("open_questions.figure")
     with theme():
-        title = f"Open questions, drawn, {tested(params)}"
-        write_figure(_draw_contrasts(data, tested(params)), data, folder / "open_questions_figure", title, text)
+        scale = f"scale {params.scale}"
+        title, path = f"Open questions, drawn, {scale}", folder / "open_questions_figure"
+        write_figure(_draw_contrasts(data, scale), data, path, title, text)
     return data
 
 
@@ -134,7 +136,7 @@ def describe_reasoning(params, results):
 def describe_generalisation(params, results):
     """What half of the training scenarios cost, in a sentence."""
     found = _differences(params, results, HALVED)  # all minus half, as in open question 6: the same interval
-    turned = {whole: Estimate(-d.value, -d.high, -d.low) for (whole, _), (d, *_) in found.items()}
+    turned = {whole: -difference for (whole, _), (difference, *_) in found.items()}
     return answers.halving({label(whole): estimate for whole, estimate in turned.items()})
 
 
@@ -187,11 +189,11 @@ def _figure(params, results, folder, name, title, text, variants, draw, metrics=
     missing = [variant for variant in variants if variant not in ran]
     with theme():
         figure = draw(data)
-        figure.suptitle(f"{grid_label(env)} ({tested(params)}), {_seeds(data)}", fontsize="medium")
+        figure.suptitle(f"{grid_label(env)} ({runs.tested()}), {_seeds(data)}", fontsize="medium")
         if missing:
             absent = "; ".join(label(variant) for variant in missing)
             note_absent(figure, fill(f"{NOT_RUN}: {absent}", int(13 * figure.get_figwidth())))
-        write_figure(figure, data, folder / name, f"{title}, {tested(params)}", text)
+        write_figure(figure, data, folder / name, f"{title}, {runs.tested()}", text)
     return data
 
 
@@ -323,7 +325,7 @@ def _draw_generalisation(data, pool):
     return figure
 
 
-def _draw_contrasts(data, test):
+def _draw_contrasts(data, scale):
     figure = Figure(figsize=(8.2, 1.6 + 0.26 * len(data)), layout="constrained")
     panel = figure.subplots()
     panel.axvline(0, color="#5a5a5a", linewidth=1)
@@ -340,6 +342,6 @@ def _draw_contrasts(data, test):
     panel.grid(axis="y", visible=False)
     panel.set_ylim(max(len(data), 1) - 0.5, -0.5)
     panel.set_xlabel("Difference in survival, points; bar: 95 % interval")
-    title = f"The open questions ({test})" if len(data) else NOT_RUN
+    title = f"The open questions ({scale})" if len(data) else NOT_RUN
     panel.set_title(title, fontsize="medium")
     return figure

@@ -1,14 +1,13 @@
-"""Table 3: ACE taken apart, group by group, every variant compared with the reference of its group.
+"""Table 3: ACE taken apart, group by group (`contrasts.yaml`), every variant compared with the reference of its group.
 
 Ablations run on one environment with fewer seeds than ACE has. So a difference takes the seeds that both were run with
-(they share the start of the networks and the order of the scenarios) and identical test episodes; the bootstrap still
-draws the seeds of each by themselves, since from there on training runs part ways.
+(they share the start of the networks and the order of the scenarios) and identical test episodes; the seeds of each count by
+themselves still, since from there on training runs part ways.
 
 The table shows what was run. A declared ablation that has no group of its own, such as one that a user adds, is in "Other".
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,79 +15,17 @@ import numpy as np
 import pandas as pd
 
 from ace import stats
-from ace.report import notes
+from ace.report import contrasts, notes
 from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read, tested
-from ace.report.tables import HEADLINE, by_metric, changes, mean_and_std
+from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read
+from ace.report.tables import HEADLINE, SEEN, by_metric, changes, mean_and_std, mean_with_interval, scale_of
 
 NOT_RUN = "not run"
 OTHER = "Other"
 HALVES = ("ace_half_query_high", "ace_half_query_low", "ace_half_sac")  # shown in 23_figure_generalisation
 
 
-@dataclass(frozen=True)
-class Group:
-    """Variants that differ in one thing. settings: the keys of params.yaml in which they do; None: those of each variant."""
-
-    title: str
-    variants: list
-    settings: list | None
-    reference: str = "ace"
-    of_ace: bool = True
-    """Whether the group is about a setting of ACE, and not about other conditions or methods."""
-
-
-GROUPS = [
-    Group("f_LLM query frequency", ["ace_query_high", "ace", "ace_query_low"], ["refine.every"]),
-    Group(
-        "Bad-case threshold",  # of a mini-batch all bad cases are refined: else `max_cases` would decide how many
-        ["ace_rbar_neg", "ace_rbar_zero", "ace_rbar_pos"],
-        ["refine.threshold", "refine.max_cases"],
-        reference="ace_rbar_zero",
-    ),
-    Group("LoRA rounds", ["ace_no_finetune", "ace_lora_1", "ace", "ace_lora_3"], ["finetune.every"]),
-    Group("g_LLM frequency", ["ace_no_critic", "ace_critic_low", "ace", "ace_critic_high"], ["shape.every"]),
-    Group(
-        "Trajectory selection",
-        ["ace", "ace_select_state", "ace_select_action", "ace_select_action_index"],
-        ["shape.select", "shape.threshold", "shape.describe"],
-    ),
-    Group("Where g_LLM's judgements go", ["ace", "ace_shape_rl"], ["shape.into"]),
-    Group("LoRA samples", ["ace", "ace_own_answers", "ace_random_lessons"], ["finetune.draw"]),
-    Group("As up to 63061d2", ["ace", "ace_before"], ["refine.draw", "sac.average", "shape.into", "finetune.draw"]),
-    Group("Weights that are deployed", ["ace", "ace_present_weights"], ["sac.average"]),
-    Group("K, judged by g_LLM", ["ace_K01", "ace_K02", "ace", "ace_K08"], ["shape.K", "shape.judge"]),
-    Group(
-        "K, random control",
-        ["ace", "ace_random_K01", "ace_random_K02", "ace_random_K04", "ace_random_K08"],
-        ["shape.K", "shape.judge"],
-    ),
-    Group(
-        "Bad cases and rounds",
-        ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"],
-        ["refine.bad_case", "refine.rounds"],
-    ),
-    Group("A new substation each round", ["ace", "ace_elsewhere"], ["refine.proposer"]),
-    Group(
-        "How the policy learns from D_LLM",
-        ["ace_literal", "ace_prior", "ace"],
-        ["sac.bc", "sac.prior_llm"],
-        reference="ace_literal",
-    ),
-    Group("Sparse reward", ["ace_sparse_sac", "ace_sparse"], ["train.reward"], reference="ace_sparse_sac", of_ace=False),
-    Group("Longer training", ["ace_long_sac", "ace_long"], ["train.decisions"], reference="ace_long_sac", of_ace=False),
-    Group(
-        "A smaller corpus", ["ace", "expert_sac", "expert_100k", "ace_lean"], ["llm.path"], reference="ace_lean", of_ace=False
-    ),
-    Group("The same settings once more", ["ace", "ace_again"], [], of_ace=False),
-    Group(
-        "More samples without a model",
-        ["sac", "sac_5k", "sac_20k", "expert_sac", "expert_100k", "ace"],
-        ["train.decisions", "train.validate_every"],
-        of_ace=False,
-    ),
-]
 # of one run, from its manifest
 COUNTS = {
     "refinements": lambda manifest: manifest.get("refinements", 0),
@@ -104,7 +41,7 @@ COUNTS = {
 }
 COLUMNS = ["group", "env", "variant", "setting", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "reference"]
 COLUMNS += ["reference_mean", "difference", "difference_low", "difference_high", "n_common_seeds", *COUNTS]
-COLUMNS += ["n_seeds", "n_episodes", "scale"]
+COLUMNS += ["n_seeds", "n_episodes", "scale", *SEEN]
 RESULTS = ["Group", "Variant", "Setting", "Survival, % [95 % CI]", "minus reference [95 % CI]"]
 RESULTS += ["Reference on common seeds, %", "Reward", "n"]
 BUDGETS = ["Variant", "Refinements", "LoRA rounds (kept)", "Distinct samples a round", "Adjusted decisions"]
@@ -166,10 +103,11 @@ def count(runs, env, variant, what):
 
 
 def groups(params):
-    """GROUPS, and one for the declared ablations that are in none of them."""
-    placed = {variant for group in GROUPS for variant in (group.reference, *group.variants)} | {*HALVES}
+    """Those of `contrasts.yaml`, and one for the declared ablations that are in none of them."""
+    known = contrasts.load().ablations
+    placed = {variant for group in known for variant in (group.reference, *group.variants)} | {*HALVES}
     others = [variant for variant in ablations(params) if variant not in placed]
-    return [*GROUPS, Group(OTHER, others, None)] if others else GROUPS
+    return [*known, contrasts.Group(title=OTHER, variants=others, settings=None)] if others else known
 
 
 def write_ablations(params, results, folder):
@@ -193,14 +131,14 @@ def write_ablations(params, results, folder):
             made = list(_rows(runs, env, group, variant, said))
             rows += made
             cells = by_metric(pd.DataFrame(made, columns=COLUMNS), env, variant)
-            mean = stats.mean(runs.scores(env, variant, "survival"))
-            shown.append([group.title if variant == variants[0] else "", *_result(cells, variant, said, mean)])
+            shown.append([group.title if variant == variants[0] else "", *_result(cells, variant, said)])
             used[variant] = _budget(cells["survival"], variant)
     table = pd.DataFrame(rows, columns=COLUMNS)
+    table["p_holm"] = table.groupby("metric")["p"].transform(stats.holm) if rows else None
     write_csv(table, Path(folder) / "ablations.csv")
     parts = {"Results": (RESULTS, shown), "What they used": (BUDGETS, list(used.values()))}
     missing = [name for name in names if name not in ran]
-    title = f"ACE taken apart, {grid_label(env)}, {tested(params)}"
+    title = f"ACE taken apart, {grid_label(env)}, {runs.tested()}"
     write_parts(folder, "ablations", title, parts, _note(params, shown, missing))
     return table
 
@@ -222,20 +160,21 @@ def _rows(runs, env, group, variant, said):
     counts["env_steps_to_train"] = round(counts["env_steps_to_train"])  # millions: six digits would not be all
     compared = variant != group.reference and (env, group.reference) in runs.cells
     for metric in HEADLINE:
-        found = stats.summary(runs.scores(env, variant, metric))
-        against = [None] * 6
+        found = stats.summary(runs.scores(env, variant, metric), scale_of(metric))
+        against, seen = [None] * 6, [np.nan] * 3
         if compared:
             other = pair(runs, env, variant, group.reference, metric)
+            seen = [other.difference.detectable(), other.difference.p(), np.nan]
             against = [group.reference, other.mean_b, *other.difference, other.n_seeds]
-        yield [group.title, env, variant, said, metric, *found[:5], *against, *counts.values(), *found[5:], runs.scale]
+        yield [group.title, env, variant, said, metric, *found[:5], *against, *counts.values(), *found[5:], runs.scale, *seen]
 
 
-def _result(cells, variant, said, mean):
-    """A row of the results without its group. cells: by metric; mean: Estimate of the survival."""
+def _result(cells, variant, said):
+    """A row of the results without its group. cells: by metric."""
     survival, reward = (cells[metric] for metric in HEADLINE)
     n = f"{survival['n_seeds']} x {survival['n_episodes']}"
     other = f"{survival['reference_mean']:.1f}" if pd.notna(survival["reference_mean"]) else ""
-    return [label(variant), said, with_interval(*mean, 1), _difference(survival), other, mean_and_std(reward), n]
+    return [label(variant), said, mean_with_interval(survival), _difference(survival), other, mean_and_std(reward), n]
 
 
 def _budget(row, variant):
@@ -263,7 +202,7 @@ def largest(table, metric):
 def answer(table, metric):
     """Which differences to a reference are significant, first of ACE's settings, then of the others; as Markdown."""
     found = compared(table, metric)
-    ours = found["group"].isin([*(group.title for group in GROUPS if group.of_ace), OTHER])
+    ours = found["group"].isin([*(group.title for group in contrasts.load().ablations if group.of_ace), OTHER])
     lines = [_answer(found[ours], metric, "Settings of ACE"), _answer(found[~ours], metric, "Other conditions and methods")]
     chance = f"{(1 - stats.LEVEL) * len(found):.1f}"
     return "\n".join([*lines, "", notes.note("ablations.chance", n=len(found), expected=chance)])

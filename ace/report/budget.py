@@ -15,7 +15,7 @@ from ace import stats
 from ace.report.formatting import markdown, thousands, with_interval
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, read_cells, tested
+from ace.report.runs import ReportError, read_cells
 from ace.report.style import FIRST, LINES, MOST_LINES, legend_at_foot, lines, theme, write_figure
 
 COLUMNS = ["env", "variant", "mark", "decisions", "env_steps", "power_flows", "survival", "ci_low", "ci_high", "n_seeds"]
@@ -53,7 +53,7 @@ def budget(runs):
             for mark in seeds[0].at_marks:
                 scores = 100 * np.stack([run.at_marks[mark] for run in seeds])
                 used = pd.DataFrame([_used(run, mark) for run in seeds]).mean()
-                mean = stats.mean(scores)[:3]
+                mean = stats.mean(scores, stats.PERCENT)
                 counted = [used["decisions"], used["env_steps"], used["power_flows"]]
                 rows.append([env, variant, mark, *counted, *mean, len(seeds), used["llm_calls"], scores.shape[1], runs.scale])
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -67,12 +67,12 @@ def _used(run, mark):
     return {"decisions": at["decisions"], "env_steps": steps, "power_flows": flows, "llm_calls": at["llm_calls"]}
 
 
-def write_budget(params, runs, folder):
+def write_budget(runs, folder):
     """<folder>/budget.{csv,md,png,svg,pdf} of the methods that have marks. Returns the table; without any mark no file."""
     table = budget(runs)
     if len(table):
         with theme():
-            title = f"Survival by budget, {tested(params)}"
+            title = f"Survival by budget, {runs.tested()}"
             write_figure(_draw(runs, table), table, Path(folder) / "budget", title, note("budget"))
     return table
 

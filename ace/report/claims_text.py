@@ -9,11 +9,14 @@ from pathlib import Path
 from textwrap import shorten
 from unicodedata import combining
 
+import pandas as pd
+
 from ace.report.formatting import markdown, number
 from ace.report.measure import VERDICTS
+from ace.report.notes import note
 from ace.report.runs import ReportError
 
-HEAD = ["Claim", "Paper", "Here [95 % CI]", "Verdict"]
+HEAD = ["Claim", "Paper", "Here [95 % CI]", "Detectable", "Verdict"]
 START, END = "<!-- claims:start -->", "<!-- claims:end -->"
 
 
@@ -21,6 +24,12 @@ def ours(row):
     """measured [low, high] unit; "–" where nothing was measured."""
     value, low, high = (_short(end) for end in (row.measured, row.ci_low, row.ci_high))
     return f"{value}{f' [{low}, {high}]' if low else ''} {row.unit}" if value else "–"
+
+
+def detectable(row):
+    """The smallest effect that would have been detected with a power of 80 %, of a number that is to lie in a range as ± it."""
+    value = _short(row.detectable)
+    return ("" if pd.notna(row.p) else "± ") + value if value else "–"
 
 
 def _short(value):
@@ -49,6 +58,10 @@ def full_markdown(table, by_grid=None):
     table, which is shown in place of the sentence in claims.csv."""
     rows = [[*cells[:-1], row.n, cells[-1]] for cells, row in zip(_short_rows(table), table.itertuples(), strict=True)]
     text = markdown([*HEAD[:-1], "n", HEAD[-1]], rows)
+    text += f"\n{note('claims')}\n"
+    if any(table["verdict_before"]):
+        text += f"\n## Judged anew\n\n{note('claims.anew')}\n\n"
+        text += markdown(["Claim", "Before", "Now"], table[["id", "verdict_before", "verdict"]].to_numpy().tolist())
     for row in table.itertuples():
         shown = (by_grid or {}).get(row.id, "")
         evidence = "the table below; with calls and files in `claims.csv`" if shown else row.evidence
@@ -71,7 +84,7 @@ def _scale(table, quote=""):
 def _short_rows(table):
     """Cells under HEAD."""
     return [
-        [f"{row.id} {row.claim}", row.paper_value, ours(row) if row.n else _reason(row), row.verdict]
+        [f"{row.id} {row.claim}", row.paper_value, ours(row) if row.n else _reason(row), detectable(row), row.verdict]
         for row in table.itertuples()
     ]
 
@@ -104,8 +117,8 @@ def readme_is_stale(readme, table):
 def print_claims(table, file=None):
     """The claims in a terminal of 120 columns."""
     file = file or sys.stdout
-    widths = (4, 40, 24, 35, 14)
-    for line in [("id", "claim", "paper", "here [95 % CI]", "verdict"), *_terminal_rows(table)]:
+    widths = (4, 36, 24, 35, 9, 12)
+    for line in [("id", "claim", "paper", "here [95 % CI]", "seen from", "verdict"), *_terminal_rows(table)]:
         cells = [_fitted(cell, width) for cell, width in zip(line, widths, strict=True)]
         print(" ".join(cells).rstrip(), file=file)
     print(f"\n{summary_line(table)} Scale: {_scale(table)}.", file=file)
@@ -119,4 +132,4 @@ def _fitted(text, width):
 
 
 def _terminal_rows(table):
-    return [(row.id, row.claim, row.paper_value, ours(row), row.verdict) for row in table.itertuples()]
+    return [(row.id, row.claim, row.paper_value, ours(row), detectable(row), row.verdict) for row in table.itertuples()]

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from ace.report import notes
-from ace.report.claims import PAPER
 from ace.report.formatting import markdown, thousands, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import read, tested
+from ace.report.runs import read
 from ace.report.tables import main_methods
 
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed as well as the mean
@@ -27,6 +26,7 @@ NUMBERS = [
 COLUMNS = ["env", "variant", "kind", *NUMBERS, *(f"{name}_{end}" for name in ENDS for end in ("low", "high"))]
 COLUMNS += ["n_seeds", "scale", "note", "source"]
 
+PAPER = "ICML 2025, arXiv 2506.02522"
 # The paper's own figures, as far as they could be found: its full text was not available.
 REPORTED = [
     {"env": "neurips2020", "variant": "ace", "calls_train": 508, "llm_s": 6480.0, "seconds_per_call": 6480 / 508}
@@ -51,7 +51,7 @@ def write_cost(params, results, folder, variants=None):
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     write_csv(table.where(table.notna(), None), Path(folder) / "cost.csv")
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
-    write_parts(folder, "cost", f"Cost, {tested(params)}", parts, notes.note("cost"))
+    write_parts(folder, "cost", f"Cost, {runs.tested()}", parts, notes.note("cost"))
     return table
 
 

@@ -86,7 +86,7 @@ def _split(env, split, rows):
     found = {"env": env, "split": split, "weeks": len(weeks), "mean_load_mw": weeks["mean_load_mw"].mean()}
     found |= {"peak_load_mw": weeks["peak_load_mw"].max(), "renewable_share": 100 * weeks["renewable_share"].mean()}
     for variant, episodes in of.items():
-        survival = stats.mean(100 * episodes["survival"].to_numpy()[None])
+        survival = stats.mean(100 * episodes["survival"].to_numpy()[None], stats.PERCENT)
         found |= dict(zip((variant, f"{variant}_low", f"{variant}_high"), survival, strict=True))
     return found | dict(zip(("easy_share", "hopeless_share"), easy_and_hopeless(rows), strict=True))
 

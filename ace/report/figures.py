@@ -8,10 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from ace import stats
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import EPISODE_METRICS, ReportError, read, tested
+from ace.report.runs import EPISODE_METRICS, ReportError, read
 from ace.report.style import FAMILIES, LINES, by_panel, lines, theme, write_figure
 from ace.report.tables import main_methods
 
@@ -81,18 +80,13 @@ def learning_curves(params, results, folder, metric="survival", variants=None):
 def comparison(params, table, runs, folder, metric="survival"):
     """Mean of each method with its 95 % interval, a panel for each grid; writes main_figure.{png,svg,pdf,csv,md} into folder.
 
-    table: as `tables.summarise` makes it of runs. Returns the rows of the CSV, of all methods; mean_low and mean_high are the
-    interval of the mean, ci_low and ci_high that of the IQM.
+    table: as `tables.summarise` makes it of runs. Returns the rows of the CSV, of all methods.
     """
-    data = table.loc[table["metric"] == metric].copy()
-    scores = [runs.scores(env, variant, metric) for env, variant in zip(data["env"], data["variant"], strict=True)]
-    found = [stats.mean(each) for each in scores]
-    data["mean_low"], data["mean_high"] = [each.low for each in found], [each.high for each in found]
-    columns = ["env", "variant", "metric", "mean", "iqm", "ci_low", "ci_high", "mean_low", "mean_high"]
-    data = data[[*columns, "n_seeds", "n_episodes", "scale"]]
+    columns = ["env", "variant", "metric", "mean", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes", "scale"]
+    data = table.loc[table["metric"] == metric, columns].copy()
     with theme():
-        title = f"{_unit(metric)}, by method, {tested(params)}"
-        write_figure(_draw_comparison(params, data, metric), data, folder / "main_figure", title, note("main.figure"))
+        title, figure = f"{_unit(metric)}, by method, {runs.tested()}", _draw_comparison(params, data, metric, runs.tested())
+        write_figure(figure, data, folder / "main_figure", title, note("main.figure"))
     return data
 
 
@@ -240,7 +234,7 @@ def _scaled(panel, here):
     return " (log scale)"
 
 
-def _draw_comparison(params, data, metric):
+def _draw_comparison(params, data, metric, tested):
     """Two colours: of the methods that learn and of those that do not; the baselines are lines, ACE is set off."""
     environments = list(dict.fromkeys(data["env"]))
     untrained = {*params.grid.baselines, *params.grid.lm_baselines}
@@ -259,7 +253,7 @@ def _draw_comparison(params, data, metric):
                 row, ours = here.loc[variant], variant == "ace"
                 family = "does not learn" if variant in untrained else "learns"
                 look = {"color": FAMILIES["ACE" if ours else family], "linewidth": 4 if ours else 2.4}
-                panel.plot([row["mean_low"], row["mean_high"]], [y, y], **look)
+                panel.plot([row["ci_low"], row["ci_high"]], [y, y], **look)
                 look |= {"marker": "o" if family == "learns" else "D", "markersize": 9 if ours else 6, "linestyle": ""}
                 panel.plot(row["mean"], y, label=f"_{family}" if ours else family, **look)
         panel.set_title(grid_label(env), fontsize="medium")
@@ -271,7 +265,7 @@ def _draw_comparison(params, data, metric):
     for tick, variant in zip(panels[0].get_yticklabels(), variants, strict=True):
         tick.set_fontweight("bold" if variant == "ace" else "normal")
     panels[0].set_ylim(len(variants) - 0.4, -0.6)
-    key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; {tested(params)}"
+    key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; {tested}"
     figure.supxlabel(f"{_unit(metric)}\n{key}", fontsize="small")
     handles = {}
     for panel in panels:

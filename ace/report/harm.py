@@ -18,7 +18,6 @@ from ace import stats
 from ace.report import notes
 from ace.report.formatting import with_interval, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import tested
 
 BASE = "reconnect"
 COLUMNS = ["env", "variant", "surviving", "loss", "loss_low", "loss_high", "gain", "gain_low", "gain_high"]
@@ -41,10 +40,16 @@ def loss_and_gain(scores, base, p):
     p: (E,) as of `weights`. Both are ratios of means over the same episodes: one that is drawn more often counts in both.
     """
     change = np.asarray(scores, float) - base
-    return stats.paired_ratio(-change * p, p[None]), stats.paired_ratio(change * (1 - p), 1 - p[None])
+    return _ratio(-change * p, p), _ratio(change * (1 - p), 1 - p)
 
 
-def write_harm(params, runs, folder):
+def _ratio(scores, weight):
+    if not weight.any():
+        return stats.Estimate(np.nan)
+    return stats.estimate([[scores, weight[None]]], lambda means: means[..., 0] / means[..., 1])
+
+
+def write_harm(runs, folder):
     """<folder>/harm.{csv,md,tex}: a row for each trained method and grid. Returns the table."""
     rows, parts = [], {}
     for env in runs.environments_of([BASE]):
@@ -53,12 +58,12 @@ def write_harm(params, runs, folder):
         for variant in trained if p is not None else []:
             scores = runs.scores(env, variant, "survival")
             loss, gain = loss_and_gain(scores, base, p)
-            rows.append([env, variant, p.sum(), *loss[:3], *gain[:3], *scores.shape, runs.scale])
-            said = [with_interval(*each[:3], 1, sign="+") for each in (loss, gain)]
+            rows.append([env, variant, p.sum(), *loss, *gain, *scores.shape, runs.scale])
+            said = [with_interval(*each, 1, sign="+") for each in (loss, gain)]
             parts.setdefault(f"{grid_label(env)}: reconnection survives {p.sum():.3g} of {len(p)}", (HEAD, []))[1].append(
                 [label(variant), *said, f"{scores.shape[0]} x {scores.shape[1]}"]
             )
     table = pd.DataFrame(rows, columns=COLUMNS)
     write_csv(table, Path(folder) / "harm.csv")
-    write_parts(folder, "harm", f"Loss where reconnection alone survives, {tested(params)}", parts, notes.note("main.harm"))
+    write_parts(folder, "harm", f"Loss where reconnection alone survives, {runs.tested()}", parts, notes.note("main.harm"))
     return table

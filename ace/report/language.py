@@ -14,7 +14,7 @@ from ace import stats
 from ace.report import notes
 from ace.report.formatting import latex, markdown, with_interval, write_csv, write_text
 from ace.report.labels import grid_label
-from ace.report.runs import ReportError, declared, read, tested
+from ace.report.runs import ReportError, declared, read
 
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states"]
 AS_RUN = "as_run"
@@ -112,7 +112,7 @@ def write_language_model(params, results, folder):
     more = tried(params, results) + alone(params, results)
     if more:
         table = pd.concat([table, pd.DataFrame(more, columns=COLUMNS)], ignore_index=True)
-    folder, title = Path(folder), f"The language model, {tested(params)}"
+    folder, title = Path(folder), f"The language model, scale {params.scale}"
     write_csv(table, folder / "language_model.csv")
     rows, note = _proposal_rows(table), notes.note("language_model")
     parts = [f"# {title}", markdown(PROPOSALS_HEAD, rows), note]

@@ -1,18 +1,19 @@
 """How a claim is measured: from runs to an estimate with interval, a verdict by sign and size, and what it rests on.
 
-The functions here are general; which methods, which metric and which size a claim asks for is defined with the claim
-(`ace/report/claims.py`). Where the declared grid lacks what a claim needs they raise `NotTested`, so that a claim gets
-its verdict as soon as its variants are declared and run.
+The functions of MEASURES are general; which of them a claim asks for, with which methods, metric and size, stands in
+`contrasts.yaml`. Where the declared grid lacks what a claim needs they raise `NotTested`, so that a claim gets its verdict as
+soon as its variants are declared and run.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ace import stats
-from ace.report.runs import EPISODE_METRICS
+from ace.report.runs import EPISODE_METRICS, RUN_METRICS
 
-VERDICTS = ("reproduced", "partly", "not reproduced", "not tested")
+VERDICTS = ("reproduced", "partly", "contradicted", "inconclusive", "not tested")
+Metric = Literal[(*EPISODE_METRICS, *RUN_METRICS)]
 
 
 class NotTested(Exception):
@@ -20,34 +21,42 @@ class NotTested(Exception):
 
 
 class Measured(NamedTuple):
-    """What a claim's row says: estimate in the claim's unit, how many, verdict, evidence in words and files."""
+    """What a claim's row says: estimate in the claim's unit, how many, verdict, evidence in words and files, and the value of "no
+    effect", None of a claim about a range."""
 
     estimate: stats.Estimate
     n: str
     verdict: str
     evidence: str
+    null: float | None = 0.0
 
 
-def by_sign_and_size(estimate, size, null=0.0):
-    """The rule for comparisons; the estimate is oriented so that the paper's sign is "above null".
+def judge(estimate, size, null=0.0, reached=None):
+    """The verdict of a comparison; the estimate is oriented so that the paper's sign is "above null", size >= null.
 
-    reproduced: the interval lies above null and the value reaches size. partly: only the former. not reproduced: the
-    interval holds null, or the sign is the other one. not tested: there is no interval.
+    reproduced: the interval lies above null and the value reaches size (or reached, the claim's own criterion, is met). partly:
+    only the former. contradicted: the interval ends below size; it excludes even the size asked for (half of the paper's), or
+    has the opposite sign. inconclusive: it excludes neither no effect nor that size. not tested: there is no interval.
     """
-    if not np.isfinite(estimate).all():
+    if not np.isfinite([*estimate]).all():
         return "not tested"
-    if estimate.low <= null:
-        return "not reproduced"
-    return "reproduced" if estimate.value >= size else "partly"
+    if estimate.low > null:
+        return "reproduced" if (estimate.value >= size if reached is None else reached) else "partly"
+    return "contradicted" if estimate.high < size else "inconclusive"
 
 
-def by_range(values, low, high):
-    """The rule for a range, one value for each environment: all inside, some inside, none inside."""
-    inside = sum(low <= value <= high for value in values)
-    return "reproduced" if inside == len(values) else "partly" if inside else "not reproduced"
+def judge_range(estimates, low, high):
+    """The verdict on a number that is to lie in a range, one estimate for each environment.
+
+    reproduced: every value lies in it. partly: some do. contradicted: all intervals lie outside. inconclusive: none of these.
+    """
+    inside = sum(low <= each.value <= high for each in estimates)
+    if inside:
+        return "reproduced" if inside == len(estimates) else "partly"
+    return "contradicted" if all(each.high < low or each.low > high for each in estimates) else "inconclusive"
 
 
-def difference(runs, better, worse, metric, size, envs=None):
+def difference(runs, better: str, worse: str, metric: Metric, size: float, envs: list[str] | None = None):
     """better - worse on identical episodes, averaged over the environments."""
     envs = _need(runs, [better, worse], envs)
 
@@ -56,86 +65,83 @@ def difference(runs, better, worse, metric, size, envs=None):
 
     estimate = found(envs)
     note = _by_environment(runs, [better, worse], found, size) + _budgets(runs, envs, [better, worse])
-    return _measured(runs, envs, [better, worse], metric, estimate, by_sign_and_size(estimate, size), note)
+    return _measured(runs, envs, [better, worse], metric, estimate, judge(estimate, size), note)
 
 
-def best_gain(runs, better, worse, metric, size):
+def best_gain(runs, better: str, worse: str, metric: Metric, size: float):
     """The largest gain over the environments, (better - worse) / worse in percent."""
 
     def found(envs):
-        ratio = stats.paired_ratio(*_scores(runs, envs, [better, worse], metric))
-        return stats.Estimate(*(100 * (end - 1) for end in ratio))
+        return stats.paired_ratio(*_scores(runs, envs, [better, worse], metric)).rescaled(stats.GAIN)
 
     gains = {env: found([env]) for env in _need(runs, [better, worse])}
-    gains = {env: gain for env, gain in gains.items() if np.isfinite(gain).all()}
+    gains = {env: gain for env, gain in gains.items() if np.isfinite([*gain]).all()}
     if not gains:
-        raise NotTested(f"{metric} of {worse} is not positive throughout, so a gain in percent has no meaning")
+        raise NotTested(f"{metric} of {worse} is not significantly above 0, so a gain in percent has no meaning")
     env = max(gains, key=lambda name: gains[name].value)
     note = f"largest of {len(gains)} environments: {env}; {_by_environment(runs, [better, worse], found, size)}"
     note += _budgets(runs, [env], [better, worse])
-    return _measured(runs, [env], [better, worse], metric, gains[env], by_sign_and_size(gains[env], size), note)
+    return _measured(runs, [env], [better, worse], metric, gains[env], judge(gains[env], size), note)
 
 
-def ratio(runs, above, below, metric, size, envs=None):
+def ratio(runs, above: str, below: str, metric: Metric, size: float, envs: list[str] | None = None):
     """above / below of the means on identical episodes, averaged over the environments."""
     envs = _need(runs, [above, below], envs)
     if metric == "refinements":
         _not_at_a_cap(runs, envs, [above, below])
     estimate = stats.paired_ratio(*_scores(runs, envs, [above, below], metric))
-    _defined(estimate, f"{metric} of {below} is not positive throughout, or there is a single value: no ratio")
-    return _measured(runs, envs, [above, below], metric, estimate, by_sign_and_size(estimate, size, null=1.0))
+    _defined(estimate, f"{metric} of {below} is not significantly above 0, or there is a single value: no ratio")
+    return _measured(runs, envs, [above, below], metric, estimate, judge(estimate, size, 1.0), null=1.0)
 
 
-def loss(runs, full, without, metric, size, envs=None):
+def loss(runs, full: str, without: list[str], metric: Metric, size: float, envs: list[str] | None = None):
     """Smallest loss against full over the variants in without, (full - without) / full in percent."""
     envs = _need(runs, [full, *without], envs)
-    strata = list(zip(*_scores(runs, envs, [full, *without], metric), strict=True))
-
-    def smallest(means):
-        top = np.where(means[..., 0] > 0, means[..., 0], np.nan)
-        return 100 * (1 - means[..., 1:].max(axis=-1) / top)
-
-    estimate = stats.estimate(strata, smallest)
-    _defined(estimate, f"{metric} of {full} is not positive throughout, or there is a single value: no share of it")
-    return _measured(runs, envs, [full, *without], metric, estimate, by_sign_and_size(estimate, size))
+    whole, *others = _scores(runs, envs, [full, *without], metric)
+    estimate = stats.smallest([stats.paired_ratio(whole, other).rescaled(stats.LOSS) for other in others])
+    _defined(estimate, f"{metric} of {full} is not significantly above 0, or there is a single value: no share of it")
+    return _measured(runs, envs, [full, *without], metric, estimate, judge(estimate, size))
 
 
-def smallest_difference(runs, better, worse, metric, size):
+def smallest_difference(runs, better: list[str], worse: str, metric: Metric, size: float):
     """Smallest of the differences better - worse over the variants in better."""
     envs = _need(runs, [*better, worse])
-    strata = list(zip(*_scores(runs, envs, [*better, worse], metric), strict=True))
-    estimate = stats.estimate(strata, lambda means: means[..., :-1].min(axis=-1) - means[..., -1])
-    verdict, note = by_sign_and_size(estimate, size), _adjustments(runs, envs, [*better, worse])
-    return _measured(runs, envs, [*better, worse], metric, estimate, verdict, note)
+    *others, reference = _scores(runs, envs, [*better, worse], metric)
+    estimate = stats.smallest([stats.paired_difference(other, reference) for other in others])
+    note = _adjustments(runs, envs, [*better, worse])
+    return _measured(runs, envs, [*better, worse], metric, estimate, judge(estimate, size), note)
 
 
-def narrowing(runs, wide, narrow, metric):
+def narrowing(runs, wide: list[str], narrow: list[str], metric: Metric):
     """(wide[0] - wide[1]) - (narrow[0] - narrow[1]): how much smaller the second gap is. Direction only, no size."""
     envs = _need(runs, [*wide, *narrow])
     strata = list(zip(*_scores(runs, envs, [*wide, *narrow], metric), strict=True))
     estimate = stats.estimate(strata, lambda m: (m[..., 0] - m[..., 1]) - (m[..., 2] - m[..., 3]))
-    return _measured(runs, envs, [*wide, *narrow], metric, estimate, by_sign_and_size(estimate, 0.0))
+    return _measured(runs, envs, [*wide, *narrow], metric, estimate, judge(estimate, 0.0))
 
 
-def gain_to_level(runs, full, without, metric, level):
+def gain_to_level(runs, full: str, without: str, metric: Metric, level: list[float]):
     """full - without, where the size asked for is that `without` lies in level (low, high)."""
     envs = _need(runs, [full, without])
     a, b = _scores(runs, envs, [full, without], metric)
     estimate = stats.paired_difference(a, b)
     at_level = level[0] <= np.mean([scores.mean() for scores in b]) <= level[1]
-    size = -np.inf if at_level else np.inf
-    return _measured(runs, envs, [full, without], metric, estimate, by_sign_and_size(estimate, size))
+    return _measured(runs, envs, [full, without], metric, estimate, judge(estimate, 0.0, reached=at_level))
 
 
-def count(runs, variant, metric, low, high):
+def count(runs, variant: str, metric: Metric, low: float, high: float):
     """A number of the run, mean over the seeds of each environment, against a range."""
     envs = _need(runs, [variant])
     if metric == "refinements":
         _not_at_a_cap(runs, envs, [variant])
     (scores,) = _scores(runs, envs, [variant], metric)
-    estimate = stats.estimate([[values] for values in scores], lambda means: means[..., 0])
-    verdict = by_range([values.mean() for values in scores], low, high)
-    return _measured(runs, envs, [variant], metric, estimate, verdict)
+    verdict = judge_range([stats.mean(values) for values in scores], low, high)
+    return _measured(runs, envs, [variant], metric, _averaged(scores), verdict, null=None)
+
+
+def _averaged(scores):
+    """Mean over the environments. scores: a matrix each."""
+    return stats.estimate([[values] for values in scores], lambda means: means[..., 0])
 
 
 def _not_at_a_cap(runs, envs, variants):
@@ -157,7 +163,7 @@ def _at_its_cap(manifest):
     return manifest["refine_tried"] >= 0.95 * tries or manifest["refinements"] >= refine["limit"]
 
 
-def samples_to_best(runs, variant, at_least):
+def samples_to_best(runs, variant: str, at_least: float):
     """Environment steps until a run's best validation survival, mean over seeds and environments."""
     envs = _need(runs, [variant])
     steps = []
@@ -168,12 +174,12 @@ def samples_to_best(runs, variant, at_least):
         if max(curve["env_steps"].max() for curve in curves) < at_least:
             raise NotTested(f"{variant} was trained for fewer than {at_least:,} environment steps")
         steps.append(np.array([[curve.loc[curve["survival"].idxmax(), "env_steps"]] for curve in curves], dtype=float))
-    estimate = stats.estimate([[values] for values in steps], lambda means: means[..., 0])
-    verdict = by_sign_and_size(estimate, at_least, null=at_least)
-    return _measured(runs, envs, [variant], None, estimate, verdict, "training.csv")
+    estimate = _averaged(steps)
+    verdict = judge(estimate, at_least, null=at_least)
+    return _measured(runs, envs, [variant], None, estimate, verdict, "training.csv", null=at_least)
 
 
-def test_seconds_ratio(runs, slow, fast, size):
+def test_seconds_ratio(runs, slow: str, fast: str, size: float):
     """Seconds a step of the test, slow over fast: a step, since a method that loses the grid early ends early."""
     envs = _need(runs, [slow, fast])
 
@@ -182,24 +188,30 @@ def test_seconds_ratio(runs, slow, fast, size):
 
     estimate = found(envs)
     _defined(estimate, "one seed each: no interval for a time")
-    verdict = by_sign_and_size(estimate, size, null=1.0)
+    verdict = judge(estimate, size, null=1.0)
     note = _by_environment(runs, [slow, fast], found, size, null=1.0)
     note += "wall seconds of the test from results/provenance/, measured once on a shared machine"
     alone = [variant for variant in (slow, fast) if len(runs.of(envs[0], variant)) == 1]
     if alone:
         note += f"; {', '.join(alone)} was timed once, so its own noise is not in the interval"
-    return _measured(runs, envs, [slow, fast], None, estimate, verdict, note)
+    return _measured(runs, envs, [slow, fast], None, estimate, verdict, note, null=1.0)
 
 
-def seconds_per_call(runs, variant, model, low, high):
+def seconds_per_call(runs, variant: str, model: str, low: float, high: float):
     """Seconds a language-model call in training, against a range; model: what the name of the model must hold."""
     envs = _need(runs, [variant])
     if not all(model.lower() in _model(run).lower() for env in envs for run in runs.of(env, variant)):
         raise NotTested(f"{variant} was run without a {model} model; {_seconds_a_call(runs, variant)}")
     values = [_per_call(runs, env, variant) for env in envs]
-    estimate = stats.estimate([[scores] for scores in values], lambda means: means[..., 0])
-    verdict = by_range([scores.mean() for scores in values], low, high)
-    return _measured(runs, envs, [variant], None, estimate, verdict, "seconds a call from results/provenance/")
+    verdict, note = judge_range([stats.mean(scores) for scores in values], low, high), "seconds a call from results/provenance/"
+    return _measured(runs, envs, [variant], None, _averaged(values), verdict, note, null=None)
+
+
+MEASURES = {
+    each.__name__: each
+    for each in (difference, best_gain, ratio, loss, smallest_difference, narrowing, gain_to_level, count, samples_to_best,
+                 test_seconds_ratio, seconds_per_call)
+}  # fmt: skip
 
 
 def _seconds_a_call(runs, variant):
@@ -242,7 +254,7 @@ def _need(runs, variants, envs=None):
     absent = [env for env in envs or [] if env not in runs.environments]
     if absent:
         raise NotTested(f"environment {', '.join(absent)} is not in the declared grid")
-    found = list(envs or runs.environments_of(variants))
+    found = list(envs or runs.counted(runs.environments_of(variants)))
     if not found:
         raise NotTested(f"no environment in which {', '.join(variants)} were all run")
     return found
@@ -253,7 +265,7 @@ def _absent(*variants):
 
 
 def _defined(estimate, reason):
-    if not np.isfinite(estimate).all():
+    if not np.isfinite([*estimate]).all():
         raise NotTested(reason)
 
 
@@ -285,7 +297,8 @@ def _by_environment(runs, variants, found, size, null=0.0):
     said = []
     for env in runs.environments_of(variants):
         e = found([env])
-        said.append(f"{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {by_sign_and_size(e, size, null)}")
+        aside = "" if runs.counted([env]) else " (on its training day, not counted)"
+        said.append(f"{env} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {judge(e, size, null)}{aside}")
     return f"by environment: {', '.join(said)}; " if len(said) > 1 else ""
 
 
@@ -295,7 +308,7 @@ def _adjustments(runs, envs, variants):
     return "adjustments a run: " + ", ".join(f"{v} {mean:.0f}" for v, mean in zip(variants, means, strict=True))
 
 
-def _measured(runs, envs, variants, metric, estimate, verdict, note=""):
+def _measured(runs, envs, variants, metric, estimate, verdict, note="", null=0.0):
     parts = [note] if note else []
     if metric:
         for env in envs:
@@ -312,7 +325,7 @@ def _measured(runs, envs, variants, metric, estimate, verdict, note=""):
     n = f"{len(envs)} env x {'/'.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}"
     if metric in EPISODE_METRICS:
         n += f" x {'/'.join(map(str, episodes))} episodes"
-    return Measured(estimate, n, verdict, "; ".join([*parts, files]))
+    return Measured(estimate, n, verdict, "; ".join([*parts, files]), null)
 
 
 def _choice(names):

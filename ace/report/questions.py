@@ -16,7 +16,7 @@ from ace.report import answers, notes
 from ace.report.ablations import COUNTS
 from ace.report.formatting import with_interval, write_csv, write_parts
 from ace.report.labels import SWEEP, grid_label, label
-from ace.report.runs import EPISODE_METRICS, ReportError, read, tested
+from ace.report.runs import EPISODE_METRICS, ReportError, read
 from ace.stats import Estimate
 
 POINTS = "pts of survival"
@@ -257,7 +257,7 @@ def write(params, results, folder):
     write_csv(table, Path(folder) / "open_questions.csv")
     note = notes.note("open_questions", home=grid_label(home))
     note += "\n\n" + notes.note("open_questions.missing", names="; ".join(missing)) if missing else ""
-    title, parts = f"The open questions, {tested(params)}", {"All contrasts": (HEAD, lines)}
+    title, parts = f"The open questions, {runs.tested()}", {"All contrasts": (HEAD, lines)}
     write_parts(folder, "open_questions", title, parts, note, lead=f"{answered(table)}\n")
     return table
 

@@ -69,8 +69,8 @@ class Runs:
     environments: list
     variants: list
     cells: dict = field(repr=False)  # (env, variant) -> [Run], by seed
-    test: str = ""
-    """What was tested on, as `test_of` says it."""
+    test_split: str = "test"
+    """Which weeks were tested on, in words; of a grid without weeks "test"."""
 
     def of(self, env, variant):
         """All seeds of one cell: list of Run."""
@@ -83,6 +83,30 @@ class Runs:
     def environments_of(self, variants):
         """Environments in which all of these variants were run."""
         return [env for env in self.environments if all((env, variant) in self.cells for variant in variants)]
+
+    def counted(self, envs):
+        """Those of the environments whose test scenarios are not of a day that was trained on: the others count for no claim."""
+        days = {env: self._environment(env).get("days") or {} for env in envs}
+        return [env for env in envs if not {*days[env].get("train", ())} & {*days[env].get("test", ())}]
+
+    def _environment(self, env):
+        """What the manifests say of it."""
+        return next((run.manifest.get("environment", {}) for (e, _), runs in self.cells.items() if e == env for run in runs), {})
+
+    def test(self, n=None):
+        """What was tested on, by the manifests: "development test: 12 weeks". n: episodes, where not all of the test's; ""
+        without runs."""
+        found = [len(run.episodes) for runs in self.cells.values() for run in runs]
+        if not found:
+            return ""
+        weeks = any(self._environment(env).get("weeks") for env in self.environments)
+        split, what = (self.test_split, "week") if weeks else ("test", "resampled scenario")
+        n = n or max(found)
+        return f"{split}: {n} {what}{'' if n == 1 else 's'}"
+
+    def tested(self, n=None):
+        """Scale and test for a title: "scale quick, development test: 6 weeks"; n as of `test`."""
+        return ", ".join(filter(None, [f"scale {self.scale}", self.test(n)]))
 
     def seeds_of_all(self, env, variants):
         """Seeds that every one of these variants was run with, ascending; ReportError where there is none."""
@@ -124,23 +148,6 @@ class Runs:
         walls = [run.provenance["wall_s"] for run in self.of(env, variant) if run.provenance]
         found = [wall[phase] for wall in walls if phase in wall]
         return float(np.mean(found)) if found else float("nan")
-
-
-def test_of(params, n=None):
-    """What a table or figure was tested on, the one place of these words: "development test: 6 weeks".
-
-    n: test scenarios that were played, where they are not all of `scenarios.test`.
-    """
-    scenarios = params.scenarios
-    weeks = any(params.environment(env).weeks for env in params.grid.environments)
-    test, what = (scenarios.test_split.replace("_", " "), "week") if weeks else ("test", "resampled scenario")
-    n = min(n or scenarios.test, scenarios.test)
-    return f"{test}: {n} {what}{'' if n == 1 else 's'}"
-
-
-def tested(params, n=None):
-    """Scale and test for a title: "scale quick, development test: 6 weeks"; n as of `test_of`."""
-    return f"scale {params.scale}, {test_of(params, n)}"
 
 
 def declared(params):
@@ -185,7 +192,7 @@ def read_cells(params, results, cells):
     for env in environments:
         here = [cell for cell in cells if cell[0] == env]
         _check_same_test([(target(params, *cell), run) for cell in here for run in found[cell]])
-    return Runs(params.scale, environments, variants, found, test_of(params))
+    return Runs(params.scale, environments, variants, found, params.scenarios.test_split.replace("_", " "))
 
 
 def _read_cell(results, params, env, variant):

@@ -12,20 +12,18 @@ import numpy as np
 import pandas as pd
 
 from ace import stats
-from ace.report import notes
+from ace.report import contrasts, notes
 from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts, write_table, write_text
 from ace.report.labels import LABELS, grid_label, label
-from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read, tested
+from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
 
 COLUMNS = ["env", "variant", "metric", "mean", "std", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls", "llm_calls", "scale"]
 ROLES = ["ace", "ace_no_actor", "ace_no_critic", "sac"]
 HAS_ROLE = {"ace": ("yes", "yes"), "ace_no_actor": ("no", "yes"), "ace_no_critic": ("yes", "no"), "sac": ("no", "no")}
-# every method is compared with each of these
-REFERENCES = ["reconnect", "sac", "sac_5k", "random_refine", "frequency_refine", "expert_sac", "ace"]
 HEADLINE = ["survival", "reward"]
 PAIR = ["difference", "ci_low", "ci_high"]
-MEAN = ["mean_low", "mean_high"]  # of the mean's interval, shown in Markdown; the CSV has that of the IQM
+SEEN = ["detectable", "p", "p_holm"]  # of a difference: smallest one that had 80 % power, p of none, corrected for the table's
 HEAD = ["Method", "Survival, % [95 % CI]", "Reward", "Env. steps", "Simulator calls", "LLM calls", "n"]
 PACKAGED = ["env", "variant", "survival", "ci_low", "ci_high", "test_survival", "test_ci_low", "test_ci_high"]
 PACKAGED += ["simulator_calls", "dc_calls", "llm_calls", "env_steps", "n_seeds", "n_episodes", "scale"]
@@ -41,36 +39,44 @@ def main_methods(params):
 
 
 def summarise(runs, metrics=None):
-    """Long table with COLUMNS, one row for each (env, variant, metric); n_episodes is 0 for a metric of the run."""
+    """Long table with COLUMNS, one row for each (env, variant, metric); n_episodes is 0 for a metric of the run. ci_low and
+    ci_high are the interval of the mean: that of an IQM is not to be trusted where many episodes end at 100 %
+    (results/intervals.csv)."""
     rows = []
     for env in runs.environments:
         for variant in runs.variants:
             calls = [round(runs.spent(env, variant, what)) for what in ("simulator_calls", "llm_calls")]
             for metric in metrics or [*EPISODE_METRICS, *RUN_METRICS]:
-                found = stats.summary(runs.scores(env, variant, metric))
+                found = stats.summary(runs.scores(env, variant, metric), scale_of(metric))
                 n_episodes = 0 if metric in RUN_METRICS else found.n_episodes
                 rows.append([env, variant, metric, *found[:6], n_episodes, *calls, runs.scale])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def paired(runs, references=REFERENCES, metrics=HEADLINE):
-    """Differences a - b on identical episodes; ci_low and ci_high from `stats.paired_difference`.
+def scale_of(metric):
+    """On which the interval of a mean is made."""
+    return stats.PERCENT if metric == "survival" else stats.IDENTITY
 
-    A pair that occurs both ways round is drawn once, the reference that is listed first as b, and mirrored.
+
+def paired(runs, references=None, metrics=HEADLINE):
+    """Differences a - b on identical episodes, with SEEN; ci_low and ci_high from `stats.paired_difference`.
+
+    references: each method is compared with each of these, default those of `contrasts.yaml`. A pair that occurs both ways
+    round is mirrored. p_holm is corrected for all contrasts with the same b and metric.
     """
-    rows, drawn = [], {}
+    rows, made = [], {}
     for env in runs.environments:
-        for b in [reference for reference in references if reference in runs.variants]:
+        for b in [each for each in references or contrasts.load().references if each in runs.variants]:
             for a in [variant for variant in runs.variants if variant != b]:
                 for metric in metrics:
                     score_a, score_b = runs.scores(env, a, metric), runs.scores(env, b, metric)
-                    if back := drawn.get((env, b, a, metric)):
-                        difference = stats.Estimate(-back.value, -back.high, -back.low)
-                    else:
-                        difference = drawn[env, a, b, metric] = stats.paired_difference(score_a, score_b)
-                    rows.append([env, a, b, metric, *difference, len(score_a), len(score_b), score_a.shape[1]])
-    columns = ["env", "a", "b", "metric", "difference", "ci_low", "ci_high", "n_seeds", "n_seeds_b", "n_episodes"]
-    return pd.DataFrame(rows, columns=columns)
+                    back = made.get((env, b, a, metric))
+                    found = made[env, a, b, metric] = -back if back else stats.paired_difference(score_a, score_b)
+                    sizes = [len(score_a), len(score_b), score_a.shape[1]]
+                    rows.append([env, a, b, metric, *found, *sizes, found.detectable(), found.p()])
+    columns = ["env", "a", "b", "metric", "difference", "ci_low", "ci_high", "n_seeds", "n_seeds_b", "n_episodes", *SEEN[:2]]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(p_holm=table.groupby(["b", "metric"])["p"].transform(stats.holm))
 
 
 def write_main(params, results, folder, variants=None):
@@ -85,10 +91,10 @@ def write_main(params, results, folder, variants=None):
     table["train_s"] = [runs.seconds(*method, "train") for method in methods]
     write_csv(table, Path(folder) / "main.csv")
     write_csv(pairs, Path(folder) / "paired.csv")
-    shown, parts = _with_means(runs, table), {}
+    parts = {}
     for env in runs.environments:
-        parts[grid_label(env)] = HEAD, [_main_row(shown, env, variant) for variant in runs.variants]
-    write_parts(folder, "main", f"Main comparison, {tested(params)}", parts, _main_note(params, runs))
+        parts[grid_label(env)] = HEAD, [_main_row(table, env, variant) for variant in runs.variants]
+    write_parts(folder, "main", f"Main comparison, {runs.tested()}", parts, _main_note(params, runs))
     return table, pairs
 
 
@@ -104,7 +110,7 @@ def write_packaged(params, runs, folder):
             scores = runs.on_packaged(env, variant)
             if scores is None:
                 continue
-            found, test = (stats.mean(each) for each in (scores, runs.scores(env, variant, "survival")))
+            found, test = (stats.mean(each, stats.PERCENT) for each in (scores, runs.scores(env, variant, "survival")))
             budgets = [run.manifest["budget"]["packaged"] for run in runs.of(env, variant)]
             used = {what: round(np.mean([each[what] for each in budgets])) for what in PACKAGED[8:12]}
             rows.append([env, variant, *found, *test, *used.values(), *scores.shape, runs.scale])
@@ -116,22 +122,11 @@ def write_packaged(params, runs, folder):
     table = pd.DataFrame(rows, columns=PACKAGED)
     if rows:
         write_csv(table, Path(folder) / "packaged.csv")
-        write_parts(folder, "packaged", f"On the packaged days, {tested(params)}", parts, notes.note("main.packaged"))
+        write_parts(folder, "packaged", f"On the packaged days, {runs.tested()}", parts, notes.note("main.packaged"))
     else:
         for kind in ("csv", "md", "tex"):
             (Path(folder) / f"packaged.{kind}").unlink(missing_ok=True)
     return table
-
-
-def _with_means(runs, table):
-    """MEAN added to the rows of the HEADLINE metrics: the interval of the mean."""
-    scores = {
-        (env, variant, metric): stats.mean(runs.scores(env, variant, metric))
-        for env in runs.environments for variant in runs.variants for metric in HEADLINE
-    }  # fmt: skip
-    found = [scores.get(key) for key in zip(table["env"], table["variant"], table["metric"], strict=True)]
-    ends = {"mean_low": [each and each.low for each in found], "mean_high": [each and each.high for each in found]}
-    return table.assign(**ends).astype(dict.fromkeys(MEAN, float))
 
 
 def _main_row(table, env, variant):
@@ -179,7 +174,7 @@ def _processors(runs, ours="ace"):
 def write_roles(params, results, folder, variants=None):
     """Roles of f_LLM and g_LLM: <folder>/ablation_roles.{csv,md,tex}. Returns the table.
 
-    The CSV has COLUMNS; difference, difference_low, difference_high: variant - ace on identical episodes; and of the
+    The CSV has COLUMNS; difference, difference_low, difference_high: variant - ace on identical episodes, with SEEN; and of the
     deployed checkpoints the mean number of decisions, checkpoint_decisions, and the number of seeds in which g_LLM had
     adjusted a reward before it, seeds_shaped: it starts late, and the best checkpoint may be an early one.
     """
@@ -188,20 +183,20 @@ def write_roles(params, results, folder, variants=None):
     pairs = paired(runs, ["ace"]).rename(
         columns={"a": "variant", "ci_low": "difference_low", "ci_high": "difference_high"}
     )
-    differences = ["difference", "difference_low", "difference_high"]
-    table = table.merge(pairs[["env", "variant", "metric", *differences]], how="left", on=["env", "variant", "metric"])
+    differences, keys = ["difference", "difference_low", "difference_high"], ["env", "variant", "metric"]
+    table = table.merge(pairs[[*keys, *differences]], how="left", on=keys)
     deployed = [[env, v, *_deployed(runs.of(env, v))] for env in runs.environments for v in runs.variants]
     checkpoints = ["checkpoint_decisions", "seeds_shaped"]
     table = table.merge(pd.DataFrame(deployed, columns=["env", "variant", *checkpoints]), on=["env", "variant"])
-    shown, rows = _with_means(runs, table), []
+    table, rows = table.merge(pairs[[*keys, *SEEN]], how="left", on=keys), []
     for env in runs.environments:
         for variant in runs.variants:
-            survival, reward = (by_metric(shown, env, variant)[metric] for metric in HEADLINE)
+            survival, reward = (by_metric(table, env, variant)[metric] for metric in HEADLINE)
             row = [grid_label(env), label(variant), *HAS_ROLE.get(variant, ("", ""))]
             row += [mean_with_interval(survival), with_interval(*(survival[name] for name in differences), 1, sign="+")]
             row += [mean_and_std(reward), with_interval(*(reward[name] for name in differences), 1, sign="+")]
             rows.append([*row, f"{survival.seeds_shaped} of {survival.n_seeds}"])
-    title = f"Roles of the language model, {tested(params)}"
+    title = f"Roles of the language model, {runs.tested()}"
     write_table(folder, "ablation_roles", table, ROLES_HEAD, rows, title, notes.note("roles"))
     return table
 
@@ -288,5 +283,5 @@ def mean_and_std(row, digits=1):
 
 
 def mean_with_interval(row, digits=1):
-    """mean [low, high], of a row with MEAN."""
-    return with_interval(row["mean"], *row[MEAN], digits)
+    """mean [low, high]."""
+    return with_interval(row["mean"], row["ci_low"], row["ci_high"], digits)

@@ -21,7 +21,7 @@ def critic_rows(whatif, textmap, client, episodes, actions, shape, n, seed, unma
     episodes: lists of corpus.Visit from held-out scenarios; actions: ids of the set; shape: config.settings.Shape; n: key
     decisions of each selection at the most; unmasked: the model as a client without masks, or None. Metrics:
     critic_sign_<selection>[_index] of the proposers model, majority and random (a coin), and critic_parse[_unmasked];
-    critic_sign is the selection and form that `shape` names. Intervals: 95 % bootstrap over episodes, since decisions of
+    critic_sign is the selection and form that `shape` names. Intervals: 95 %, over episodes, since decisions of
     one episode are alike.
     """
     decided = [[Decision(v.state, v.action, v.reward, v.rho_after) for v in episode] for episode in episodes]
@@ -35,13 +35,13 @@ def critic_rows(whatif, textmap, client, episodes, actions, shape, n, seed, unma
     rows = []
     if unmasked:
         replies = ValueCritic(unmasked, textmap, shape).judge([(decided[e], p) for e, p in places], seed)
-        rows.append(_row("model", "critic_parse_unmasked", [bool(multiple) for multiple in replies], places, seed))
+        rows.append(_row("model", "critic_parse_unmasked", [bool(multiple) for multiple in replies], places))
     for describe in (True, False):
         critic = ValueCritic(client, textmap, shape.model_copy(update={"describe": describe}))
         replies = critic.judge([(decided[e], p) for e, p in places], seed)
         said = {place: multiple for place, multiple in zip(places, replies, strict=True) if multiple}
         form = "" if describe else "_index"
-        rows.append(_row("model", f"critic_parse{form}", [place in said for place in places], places, seed))
+        rows.append(_row("model", f"critic_parse{form}", [place in said for place in places], places))
         for select, chosen in keys.items():
             judged = [place for place in chosen if place in said]
             if not judged:
@@ -54,8 +54,8 @@ def critic_rows(whatif, textmap, client, episodes, actions, shape, n, seed, unma
                 (select, describe) == (shape.select, shape.describe)
             )
             for name in names:
-                rows += [_row(proposer, name, values, judged, seed) for proposer, values in right.items()]
-                rows.append({**_row("random", name, [0.5], [(0, 0)], seed), "n_states": len(judged)})
+                rows += [_row(proposer, name, values, judged) for proposer, values in right.items()]
+                rows.append({**_row("random", name, [0.5], [(0, 0)]), "n_states": len(judged)})
     return rows
 
 
@@ -74,6 +74,6 @@ def _after(whatif, state, action):
     return np.nan if result.done else result.next_state.rho_max
 
 
-def _row(proposer, metric, values, places, seed):
-    interval = mean_interval(values, seed, [episode for episode, _ in places])
+def _row(proposer, metric, values, places):
+    interval = mean_interval(values, [episode for episode, _ in places])
     return {"proposer": proposer, "metric": metric, **interval, "n_states": len(values)}

@@ -92,7 +92,7 @@ def lora_under_shift(params, environment, corpus, textmap, client):
     """(rows, facts): rows {proposer, metric, value, ci_low, ci_high, n_states}, and for the manifest what it took.
 
     client: a LocalClient, left as it is. Proposers model_before_lora and model_after_lora; metric one_proposal, and
-    lora_gain, the paired difference after - before on the same states, with a 95 % bootstrap interval over states.
+    lora_gain, the paired difference after - before on the same states, with a 95 % interval over states.
     """
     settings, run, n = params.language_model, params.base, params.language_model.heldout_states
     world = shifted_world(params, environment, corpus.visits, settings.seed)
@@ -107,7 +107,7 @@ def lora_under_shift(params, environment, corpus, textmap, client):
     columns = {("model_before_lora", "one_proposal"): before, ("model_after_lora", "one_proposal"): after,
                ("model_after_lora", "lora_gain"): difference}  # fmt: skip
     rows = [
-        {"proposer": proposer, "metric": metric, **mean_interval(values, settings.seed), "n_states": len(states)}
+        {"proposer": proposer, "metric": metric, **mean_interval(values), "n_states": len(states)}
         for (proposer, metric), values in columns.items()
     ]
     facts = {

@@ -17,14 +17,14 @@ DRAWS = 5
 def rates(grid, whatif, textmap, client, states, settings, ranking, seed, unmasked=None):
     """`outcomes` as a table (of `tabled`, its intervals over states), and the model's records."""
     columns, records = outcomes(whatif, textmap, client, states, settings, ranking, seed, unmasked)
-    return tabled(grid, columns, seed), records
+    return tabled(grid, columns), records
 
 
-def tabled(grid, columns, seed, groups=None):
-    """Means of columns, {(proposer, metric): (n,) numbers or bool}, with 95 % bootstrap intervals over states, or over groups
+def tabled(grid, columns, groups=None):
+    """Means of columns, {(proposer, metric): (n,) numbers or bool}, with 95 % intervals over states, or over groups
     (n,) of states: columns grid, proposer, metric, value, ci_low, ci_high, n_states."""
     return pd.DataFrame(
-        {"grid": grid, "proposer": proposer, "metric": metric, **mean_interval(values, seed, groups), "n_states": len(values)}
+        {"grid": grid, "proposer": proposer, "metric": metric, **mean_interval(values, groups), "n_states": len(values)}
         for (proposer, metric), values in columns.items()
     )
 

@@ -25,7 +25,7 @@ from ace.experiment import Run
 from ace.rl.distribution import CatalogueDistribution
 from ace.rl.policy import Policy, load_policy
 from ace.run_files import cell_folder, frame, read_cell
-from ace.stats import estimate
+from ace.stats import mean
 from ace.studies.diagnosis.labelled_states import DiagnosisSetup, SetArgmin, survival
 from ace.trained_policies import play_tasks, tasks_of
 
@@ -75,7 +75,7 @@ def policies(bench):
 def row(question, series, x, matrix):
     """matrix: (S, E), seeds x states or scenarios -> one row of the table; n counts the cells."""
     matrix = np.asarray(matrix, dtype=float)
-    return [question, series, x, *estimate([[matrix]], lambda means: means[..., 0]), matrix.size]
+    return [question, series, x, *mean(matrix), matrix.size]
 
 
 # --- 1: representation ------------------------------------------------------------------------------------------------

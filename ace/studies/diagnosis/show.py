@@ -61,7 +61,7 @@ def _draw(table, title, draw):
         draw_one(panel, _of(table, name.split()[1].rstrip(":").lower()))
         panel.set_title(name, fontsize="medium", loc="left")
     figure.suptitle(f"{title}: training and validation scenarios", fontsize="medium")
-    figure.supxlabel("bars: 95 % bootstrap over seeds and states or scenarios", fontsize="small")
+    figure.supxlabel("bars: 95 % intervals over seeds and states or scenarios", fontsize="small")
     return figure
 
 

@@ -14,7 +14,7 @@ from ace import stats
 from ace.report.formatting import markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, read, tested
+from ace.report.runs import ReportError, read
 from ace.report.style import by_panel, lines, theme, write_figure
 
 OURS, REFERENCE, WITHIN_SET = "ace", "sac", "set"
@@ -47,16 +47,17 @@ def read_foresight(params, results, env):
 def write_foresight(params, results, folder):
     """Writes foresight.{csv,md,tex} and foresight_figure.{png,svg,pdf,csv,md} into folder. Returns the table."""
     played = {env: read_foresight(params, results, env) for env in params.grid.environments}
-    rows = [row for env, each in played.items() for row in of_environment(params, results, env, each)]
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    title, text = f"Policies with foresight, {tested(params)}", f"{note('foresight')}\n\n{sentences(table)}"
+    found = {env: of_environment(params, results, env, each) for env, each in played.items()}
+    table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)
+    _, runs = next(iter(found.values()))
+    title, text = f"Policies with foresight, {runs.tested()}", f"{note('foresight')}\n\n{sentences(table)}"
     write_table(folder, "foresight", table, HEAD, _cells(table), title, text)
     draw(played, folder)
     return table
 
 
 def of_environment(params, results, env, played):
-    """Rows with COLUMNS of one grid. played: of `read_foresight`."""
+    """(rows with COLUMNS of one grid, its Runs). played: of `read_foresight`."""
     test = played[played["split"] == "test"]
     policies = [variant for variant in dict.fromkeys(test["variant"]) if variant != WITHIN_SET]
     ends = [variant for variant in {*FLOORS.values(), CEILING} if variant in params.grid.baselines]
@@ -65,10 +66,11 @@ def of_environment(params, results, env, played):
     ahead = {variant: _matrix(rows, scenarios, env) for variant, rows in test.groupby("variant", sort=False)}
     alone = {variant: runs.scores(env, variant, "survival") for variant in [*policies, *ends]}
     gain = {variant: ahead[variant] - alone[variant] for variant in policies}
+    made = []
     for variant, own in ahead.items():
         rows = test[test["variant"] == variant]
         found = {
-            "survival": stats.mean(own),
+            "survival": stats.mean(own, stats.PERCENT),
             # The same policies on both sides: their seeds are paired as well.
             "gain": stats.mean(gain[variant]) if variant in gain else NOTHING,
             "minus_sac": _minus(ahead, variant, REFERENCE),
@@ -82,7 +84,8 @@ def of_environment(params, results, env, played):
         calls = rows["dc_calls"].sum() / max(rows["decisions"].sum(), 1)
         before = alone[variant].mean() if variant in alone else math.nan
         numbers = [number for name in ESTIMATES for number in found[name]]
-        yield [env, variant, int(rows["n_candidates"].iloc[0]), *numbers, before, calls, *own.shape, runs.scale]
+        made.append([env, variant, int(rows["n_candidates"].iloc[0]), *numbers, before, calls, *own.shape, runs.scale])
+    return made, runs
 
 
 def _minus(scores, a, b):

@@ -32,7 +32,7 @@ def try_settings(environment, output="results"):
     """Three LoRA rounds with a run's settings and with each other; writes <output>/studies/lora/<environment>.csv and returns it.
 
     A table with COLUMNS: metric lora_gain is the paired difference of the one-proposal rate, after minus `before`, with a
-    95 % bootstrap interval over states; the budget is that of the rounds and of the rate after them. Raises ConfigError
+    95 % interval over states; the budget is that of the rounds and of the rate after them. Raises ConfigError
     without the language model.
     """
     params = config.load()
@@ -82,7 +82,7 @@ def _gain(environment, name):
     whatif, client.calls = WhatIf(world), 0
     refinements = lora_under_shift.lora_rounds(client, world, whatif, actions, textmap, params, finetune.every)
     after = one_proposal(client, textmap, whatif, states, params.base.refine, seed)
-    gain = mean_interval(np.subtract(after, before, dtype=float), seed)
+    gain = mean_interval(np.subtract(after, before, dtype=float))
     return {
         "grid": environment, "proposer": "model_after_lora", "metric": "lora_gain", **gain, "n_states": len(states),
         "setting": name, "before": np.mean(before), "refinements": sum(refinements), "simulator_calls": whatif.ac_calls,

@@ -13,7 +13,7 @@ from ace import stats
 from ace.report.formatting import markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, ablations, declared, read, tested
+from ace.report.runs import ReportError, ablations, declared, read
 
 REFERENCE = "sac"
 OURS = "ace"
@@ -49,10 +49,11 @@ def read_outages(params, results, env):
 def write_outages(params, results, folder):
     """Writes outages.{csv,md,tex} into folder. The CSV has a row for each grid, outage ("all": each in turn) and method, the
     others the rows of "all" and what follows for ACE. Returns the table."""
-    rows = [row for env in params.grid.environments for row in of_environment(params, results, env)]
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    found = {env: of_environment(params, results, env) for env in params.grid.environments}
+    table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)
+    _, runs = next(iter(found.values()))
     text, cells = f"{note('outages')}\n\n{sentences(table)}", _cells(table[table["outage"] == ALL])
-    title = f"Unseen outages, {tested(params, params.outages.episodes)}"
+    title = f"Unseen outages, {runs.tested(table['n_episodes'].max())}"
     write_table(folder, "outages", table, HEAD, cells, title, text)
     return table
 
@@ -120,7 +121,7 @@ def _cells(table):
 
 
 def of_environment(params, results, env):
-    """Rows with COLUMNS of one grid."""
+    """(rows with COLUMNS of one grid, its Runs)."""
     played = read_outages(params, results, env)
     variants = list(dict.fromkeys(played["variant"]))
     if not variants:
@@ -139,13 +140,13 @@ def of_environment(params, results, env):
         episodes = where.loc[(where["line"] == outage) | (outage == ALL), "episode"].to_numpy()
         for variant in variants:
             out, intact = scores[variant][:, episodes], whole[variant][:, episodes]
-            survival = stats.mean(out)
+            survival = stats.mean(out, stats.PERCENT)
             # The same policies on both sides: their seeds are paired as well.
             change = stats.mean(out - intact)
             against = ((scores, REFERENCE), (whole, REFERENCE), (scores, OURS))
             more = [end for of, other in against for end in _minus(of, variant, other, episodes)]
             rows.append([env, outage, variant, *survival, intact.mean(), *change, *more, *out.shape, runs.scale])
-    return rows
+    return rows, runs
 
 
 def _minus(scores, variant, other, episodes):

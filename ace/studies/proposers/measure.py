@@ -33,7 +33,7 @@ from ace.llm.session import read_model_manifest
 from ace.llm.text import TextMap
 from ace.rl.policy import Policy, load_policy
 from ace.run_files import cell_folder, read_cell
-from ace.stats import estimate, paired_difference
+from ace.stats import PERCENT, mean, paired_difference
 from ace.studies.proposers import classifier
 from ace.trained_policies import Beyond, play_tasks, tasks_of, unseen_validation, with_validation, write_rows
 
@@ -60,7 +60,7 @@ def measure(environment, output="results"):
 
     The first, with COLUMNS, a row for each proposer alone and (learnt: its variant) for each policy: survival in percent of
     the horizon and its differences to plain SAC's and to that of the proposer it learnt from, paired by episode, with 95 %
-    bootstrap intervals over seeds and episodes; simulator_calls_before: power flows of the corpus, of the choice of the
+    intervals over seeds and episodes; simulator_calls_before: power flows of the corpus, of the choice of the
     set, or of training; the other calls are those of all episodes (mean of the seeds). The second as `measure_rates` gives
     it. Raises ConfigError without the language model, FileNotFoundError without a trained policy.
     """
@@ -140,7 +140,7 @@ def measure_rates(environment, plain):
         (name, f"{metric}_minus_{other}"): np.subtract(columns[name, metric], columns[other, metric], dtype=float)
         for name, other in PAIRED for metric in HELPED
     }  # fmt: skip
-    return tabled(environment, columns, settings.seed, [state.scenario for state in found])
+    return tabled(environment, columns, [state.scenario for state in found])
 
 
 def outcomes_of(params, name, actor, states):
@@ -273,7 +273,7 @@ def _rows(params, environment, tasks, played, before):
     for name, runs in results.items():
         policy = name in learnt
         proposer = TAUGHT_BY.get(name, "nobody") if policy else name
-        own = estimate([[survival[name]]], lambda means: means[..., 0])
+        own = mean(survival[name], PERCENT)
         lead, short = _minus(survival, name, "sac"), _minus(survival, name, proposer)
         made = np.mean(list(_spent(params, environment, name))) if policy else before.get(name, 0)
         calls = [np.mean([sum(getattr(e, c) for e in run) for run in runs]) for c in COLUMNS[-3:]]
