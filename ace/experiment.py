@@ -4,27 +4,25 @@ Every variant, ablation and baseline goes through here; there is no second train
 checkpoint when it was killed, and ends with the same bytes as one that was not.
 """
 
-import copy
-import fcntl
 import hashlib
 import json
 import shutil
 import time
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
-from ace import baselines, checkpoint, config, evaluate, pool, run_files
+from ace import baselines, config, evaluate, pool, run_files
 from ace.coevolve import CoEvolution
-from ace.grid.environment import World, scenario_sets
+from ace.grid.environment import own_world, scenario_sets
 from ace.grid.fastworld import training_world
+from ace.grid.scenarios import Redrawn
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
 from ace.llm.controls import RandomCritic, control
 from ace.llm.lessons import Lessons
 from ace.llm.session import LlmSession, fingerprint_of_model, read_model_manifest
+from ace.rl import checkpoint
 from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
@@ -92,7 +90,7 @@ def run_seed(environment, variant, seed, root, output):
     params = config.load(root / "params.yaml")
     scratch = scratch_folder(root, output, environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
-    with _alone(scratch):
+    with pool.alone(scratch):
         if _is_finished(environment, variant, seed, root, output):
             return
         folder = scratch / run_files.FINISHED
@@ -105,16 +103,11 @@ def run_seed(environment, variant, seed, root, output):
         run.test()
         if variant in params.grid.main:
             run.play_packaged()
+        if run.settings.method == "reconnect":
+            run.play_redraws()
         run_files.write_finished(folder, run, variant, started)
         (folder / STAMP).write_text(run.fingerprint)  # the last of it: without it the folder is half of one
         (scratch / "state.pt").unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(scratch):
-    with (scratch / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _is_finished(environment, variant, seed, root, output):
@@ -140,21 +133,6 @@ def fingerprint(params, settings, environment, sets, root):
     return sha.hexdigest()
 
 
-@lru_cache(maxsize=2)
-def _shared_world(environment, scenarios, operator):
-    """The World of these sections, as text: made once a process, as it takes a second."""
-    sections = (config.Environment, environment), (config.Scenarios, scenarios), (config.settings.Operator, operator)
-    return World(*(kind.model_validate_json(text) for kind, text in sections))
-
-
-def _world(params, environment, settings):
-    """A World of its own for a run: what episodes leave behind is not shared, the grid and its scenarios are."""
-    sections = params.environment(environment), params.scenarios, settings.operator
-    world = copy.copy(_shared_world(*(section.model_dump_json() for section in sections)))
-    world.env_steps, world._done, world.sets = 0, True, dict(world.sets)
-    return world
-
-
 class Run:
     """A run in progress: the world, the learner, the language model's two roles, and their checkpoint."""
 
@@ -162,11 +140,11 @@ class Run:
         self.params, self.settings, self.environment, self.seed, self.root = params, settings, environment, seed, root
         self.scratch = scratch
         # Training and validation may use the fast world; what is reported is played on Grid2Op itself.
-        self.world = _world(params, environment, settings)
+        self.world = own_world(params.environment(environment), params.scenarios, settings.operator)
         self.training = training_world(self.world)
         self.whatif = WhatIf(self.world)
         self.rows, self.finetunes, self.marks, self.episodes, self.packaged = [], [], [], [], []
-        self.at_marks = {}  # mark -> results of the test with the policy of that time
+        self.again = {}  # split -> results of the test with the policy of a mark, or under another draw of the opponent
         self.played_steps = {"test": 0, "packaged": 0}
         self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0, "packaged": 0.0}
         self.validation_steps, self.learner, self.model_manifest, self.session = 0, None, None, None
@@ -255,10 +233,22 @@ class Run:
             name = mark["decisions"]
             file = run_files.MARKED.format(name)
             agent, mark["policy_sha256"] = self._kept(mark["weights"], file), run_files.policy_digest(self.scratch / file)
-            played = list(evaluate.play(self.world, agent, "test", range(len(self.world.sets["test"]))))
-            self.at_marks[name] = [replace(result, split=f"test@{name}") for result in played]
+            self._play_again(run_files.MARK.format(name), agent)
         if self.session:  # here, since these are the seconds of training and test
             self.wall["llm"] = self.session.recorder.seconds
+
+    def _play_again(self, name, agent):
+        """The test once more, as the split `name`."""
+        played = evaluate.play(self.world, agent, "test", range(len(self.world.sets["test"])))
+        self.again[name] = [replace(result, split=name) for result in played]
+
+    def play_redraws(self):
+        """The test under other draws of the opponent: which episodes reconnection alone survives whatever is attacked."""
+        steps, test = self.world.env_steps, self.world.sets["test"]
+        for draw in range(1, 1 + self.params.scenarios.redraws * self.world.spec.opponent):
+            self.world.sets["test"] = Redrawn(test, draw)
+            self._play_again(run_files.REDRAW.format(draw), self.agent)
+        self.world.sets["test"], self.played_steps["redraws"] = test, self.world.env_steps - steps
 
     def forecast_gap(self):
         """How far validation is from what was played: mean |simulated - played| reward of refined actions; None without any."""
@@ -307,7 +297,9 @@ class Run:
             "corpus": {name: int(corpus.get(name, 0)) for name in train},
             "test": self._played("test", self.episodes),
         }
-        return phases | ({"packaged": self._played("packaged", self.packaged)} if self.packaged else {})
+        more = {"packaged": self.packaged, "redraws": self.again.values() if self.played_steps.get("redraws") else ()}
+        more["redraws"] = [each for results in more["redraws"] for each in results]
+        return phases | {split: self._played(split, results) for split, results in more.items() if results}
 
     def _played(self, split, episodes):
         """What episodes of a split used."""

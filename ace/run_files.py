@@ -34,9 +34,8 @@ IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a
 SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
 POLICY, MARKED, TRANSCRIPT = "policy.safetensors", "policy_{}.safetensors", "transcript.jsonl.gz"
-MARK, REDRAW = "test@{}", "redraw_{}"  # splits: the test with a mark's policy, and under another draw of the opponent
-FINISHED = "finished"
-"""Folder in a seed's scratch folder: what its run has written, a cell of one seed, and its provenance."""
+MARK, REDRAW = "test@{}", "redraw_{}"  # splits: the test with a mark's policy, under another draw of the opponent
+FINISHED = "finished"  # in a seed's scratch folder: what its run has written, a cell of one seed, and its provenance
 
 
 @dataclass(frozen=True)
@@ -226,13 +225,13 @@ def pack(results, environment, variant, finished, policies=True):
 
 def write_finished(folder, run, variant, started):
     """A run's results as a cell of one seed, and its provenance.json."""
-    policies = [MARKED.format(mark) for mark in run.at_marks] + ([POLICY] if run.learner else [])
+    policies = [MARKED.format(mark["decisions"]) for mark in run.marks] + ([POLICY] if run.learner else [])
     for path in {*run.scratch.glob("policy*.safetensors")} - {run.scratch / name for name in policies}:
         path.unlink()  # of other settings of this name
     (run.scratch / TRANSCRIPT).unlink(missing_ok=True)
     if run.session:
         run.session.recorder.write(run.scratch / TRANSCRIPT)
-    splits = (run.episodes, run.packaged, *run.at_marks.values())
+    splits = (run.episodes, run.packaged, *run.again.values())
     episodes = pd.DataFrame([{"episode": i, **e.row()} for split in splits for i, e in enumerate(split)])
     done = SeedFiles(manifest(run, variant), _rows(episodes), _rows(pd.DataFrame(run.rows)) if run.learner else None, run.scratch)
     write_cell(folder, {run.seed: done})

@@ -278,7 +278,8 @@ def smallest(estimates):
     value, low = (np.min([getattr(each, end) for each in estimates], axis=0) for end in ("value", "low"))
     with np.errstate(divide="ignore", invalid="ignore"):
         uppers = [
-            np.where(e.se > 0, e.scale.inverse(e.scale.forward(e.value) + t.isf(SMALLEST, e.df) * e.se), e.high) for e in estimates
+            np.where(e.se > 0, e.scale.inverse(e.scale.forward(e.value) + t.isf(SMALLEST, e.df) * e.se), e.high)
+            for e in estimates
         ]
     if np.ndim(value):
         return Estimate(value, low, np.min(uppers, axis=0))

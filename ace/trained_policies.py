@@ -1,6 +1,6 @@
 """The methods of the grid with the policies of their committed runs, played again under other rules by the studies.
 
-Nothing is trained but policies that git does not keep (`grid.kept`).
+No language model is asked.
 """
 
 import copy
@@ -10,49 +10,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ace import baselines, config, pool
-from ace.experiment import Run, scratch_folder
 from ace.grid.environment import World, scenario_sets
 from ace.grid.whatif import WhatIf
 from ace.llm.session import read_model_manifest
 from ace.rl.policy import Policy, load_policy
 from ace.run_files import POLICY, cell_folder, policy_digest, read_cell, seeds_in
-
-
-def tasks_of(params, environment, idle, learned):
-    """All runs of the baselines `idle` and the learned variants: list of (variant, seed, path of the policy or None).
-
-    Policies of committed runs that git does not keep are trained once more. FileNotFoundError for a run that was not made, or
-    whose training gives another policy here.
-    """
-    train_missing(params, environment, learned)
-    tasks = [(variant, 0, None) for variant in idle]
-    for variant in learned:
-        for seed in params.seeds_of(variant):
-            policy = policy_of(config.root(), environment, variant, seed)
-            if policy is None:
-                missing = cell_folder("results", environment, variant) / f"seed={seed}" / POLICY
-                raise FileNotFoundError(f"no {missing}: its cell was not run, or by other code or on another kind of processor")
-            tasks.append((variant, seed, policy))
-    return tasks
-
-
-def train_missing(params, environment, learned):
-    """Train, under checkpoints/, the policies that cells of these variants have made and git does not keep."""
-    missing = [
-        (environment, variant, seed)
-        for variant in learned if not params.keeps_policy(environment, variant)
-        for seed in set(seeds_in(config.root() / cell_folder("results", environment, variant))) & set(params.seeds_of(variant))
-        if policy_of(config.root(), environment, variant, seed) is None
-    ]  # fmt: skip
-    if missing:
-        play_tasks(_train, missing, f"policies of {environment} that git does not keep")
-
-
-def _train(environment, variant, seed):
-    root, params = config.root(), config.load()
-    scratch = scratch_folder(root, "results", environment, variant) / f"seed={seed}"
-    scratch.mkdir(parents=True, exist_ok=True)
-    Run(params, params.settings(variant), environment, seed, root, scratch).train()
 
 
 def policy_of(root, environment, variant, seed):

@@ -20,6 +20,7 @@ from ace.grid.environment import GridState, Operator, World
 from ace.grid.whatif import WhatIf
 from ace.rl.sac import SAC
 from ace.run_files import cell_folder, frame, policy_digest, read_cell
+from ace.studies import policies
 from ace.studies.official_score import measure as official
 from ace.studies.official_score.measure import AgentAsOperator, Played, Score, ScoredWorld, fixed_point
 
@@ -274,7 +275,7 @@ def test_a_policy_that_its_cell_does_not_keep_is_that_of_its_training(project):
         (cell / "manifest.json").write_text(json.dumps({"seeds": {"0": {"policy_sha256": digest}}}))
         assert trained_policies.policy_of(project, "case14", "sac", 0) == found
     with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/sac/seed=0/policy.safetensors"):
-        trained_policies.tasks_of(params, "case14", [], ["sac"])
+        policies.tasks_of(params, "case14", [], ["sac"])
 
 
 def test_what_asks_a_language_model_is_not_played_as_doing_nothing(params, small_world):

@@ -7,6 +7,7 @@ decision and the quiet steps after it make one transition of a semi-Markov decis
 
 import atexit
 import contextlib
+import copy
 import functools
 import weakref
 from dataclasses import dataclass, fields
@@ -17,6 +18,8 @@ from grid2op.Chronics import FromNPY
 from grid2op.Exceptions import EnvError
 
 from ace.config import ConfigError, root
+from ace.config.environments import Environment, Scenarios
+from ace.config.settings import Operator as OperatorSettings
 from ace.grid.actions import Catalogue
 from ace.grid.packaged import PackagedScenarios, make_env, read_packaged
 from ace.grid.scenarios import SPLITS, WeekScenarios
@@ -273,6 +276,20 @@ class World:
             raise RuntimeError(f"Grid2Op refused action {action} at step {self.t}: {info['exception']}")
         state = GridState.from_observation(obs, self.scenario, self.t + 1)
         return state, step_reward(state.rho, bool(blackout)), bool(blackout)
+
+
+@functools.lru_cache(maxsize=2)
+def _shared_world(environment, scenarios, operator):
+    """The World of these sections, as text: made once a process, as it takes a second."""
+    kinds = (Environment, environment), (Scenarios, scenarios), (OperatorSettings, operator)
+    return World(*(kind.model_validate_json(text) for kind, text in kinds))
+
+
+def own_world(environment, scenarios, operator):
+    """A World of its own for these sections: what episodes leave behind is not shared, the grid and its scenarios are."""
+    world = copy.copy(_shared_world(*(section.model_dump_json() for section in (environment, scenarios, operator))))
+    world.env_steps, world._done, world.sets = 0, True, dict(world.sets)
+    return world
 
 
 def _close_at_exit(env):

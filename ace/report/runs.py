@@ -139,7 +139,7 @@ class Runs:
         """
         runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
         budgets = [run.manifest["budget"].items() for run in runs]
-        totals = [sum(used.get(what, 0) for phase, used in budget if phase != "packaged") for budget in budgets]
+        totals = [sum(used.get(what, 0) for phase, used in budget if phase not in ("packaged", "redraws")) for budget in budgets]
         return sum(totals) / len(totals)
 
     def seconds(self, env, variant, phase):

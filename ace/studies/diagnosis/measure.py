@@ -27,7 +27,8 @@ from ace.rl.policy import Policy, load_policy
 from ace.run_files import cell_folder, frame, read_cell
 from ace.stats import mean
 from ace.studies.diagnosis.labelled_states import DiagnosisSetup, SetArgmin, survival
-from ace.trained_policies import play_tasks, tasks_of
+from ace.studies.policies import tasks_of
+from ace.trained_policies import play_tasks
 
 COLUMNS = ["question", "series", "x", "value", "ci_low", "ci_high", "n"]
 BETAS = [0.0, 0.25, 0.5]

@@ -16,7 +16,8 @@ from ace.grid.fastworld import training_world
 from ace.llm.session import read_model_manifest
 from ace.rl.foresight import ALONE, with_foresight, within_set
 from ace.rl.policy import load_policy
-from ace.trained_policies import play_tasks, tasks_of, unseen_validation, with_validation, world_of, write_rows
+from ace.studies.policies import tasks_of
+from ace.trained_policies import play_tasks, unseen_validation, with_validation, world_of, write_rows
 
 WITHIN_SET = "set"
 """No policy: the actions compared are those of the language model's manifest."""

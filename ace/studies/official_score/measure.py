@@ -32,7 +32,8 @@ from grid2op.utils import EpisodeStatistics, ScoreL2RPN2020
 from ace import baselines, config, evaluate
 from ace.config import ConfigError
 from ace.grid.environment import Operator, World
-from ace.trained_policies import agent_of, play_tasks, tasks_of, world_of, write_rows
+from ace.studies.policies import tasks_of
+from ace.trained_policies import agent_of, play_tasks, world_of, write_rows
 
 FIXED = {"grid2op_do_nothing": (DoNothingAgent, True), "grid2op_unprotected": (RecoPowerlineAgent, False)}
 """The fixed points 0 and 80: agent of Grid2Op, whether overflow protection takes lines."""

@@ -15,7 +15,8 @@ from ace import config, evaluate
 from ace.episodes import decisions, do_nothing
 from ace.grid.environment import Operator, World
 from ace.llm.models.corpus import in_turn
-from ace.trained_policies import agent_of, play_tasks, tasks_of, world_of, write_rows
+from ace.studies.policies import tasks_of
+from ace.trained_policies import agent_of, play_tasks, world_of, write_rows
 
 TRIED, LASTS = 3, 48
 """A line may be taken out if doing nothing then lasts this many steps in each of this many training scenarios."""

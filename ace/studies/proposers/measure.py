@@ -34,8 +34,9 @@ from ace.llm.text import TextMap
 from ace.rl.policy import Policy, load_policy
 from ace.run_files import cell_folder, read_cell
 from ace.stats import PERCENT, mean, paired_difference
+from ace.studies.policies import tasks_of
 from ace.studies.proposers import classifier
-from ace.trained_policies import Beyond, play_tasks, tasks_of, unseen_validation, with_validation, write_rows
+from ace.trained_policies import Beyond, play_tasks, unseen_validation, with_validation, write_rows
 
 COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
 COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
