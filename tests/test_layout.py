@@ -62,7 +62,7 @@ def room(name):
     """`ace.rl.sac` -> `rl`; studies are two rooms, measure and show; packages that hold no code have none."""
     parts = name.split(".")
     if parts[1:2] == ["studies"]:
-        return None if len(parts) < 4 else "show" if parts[3] == "show" else "measure"
+        return None if len(parts) < 3 else "show" if parts[-1] == "show" else "measure"
     return parts[1] if len(parts) > 1 else None
 
 

@@ -236,7 +236,7 @@ def write(params, results, folder):
     runs, home = read(params, results), params.grid.ablations.environment
     rows, lines, missing = [], [], []
     for q in QUESTIONS:
-        envs = runs.environments if q.everywhere else [home]
+        envs = runs.counted(runs.environments) if q.everywhere else [home]
         measured = {
             c.name: read_outage(results, home, c) if isinstance(c, Outage) else measure(runs, envs, c)
             for c in q.contrasts
