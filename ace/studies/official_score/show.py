@@ -13,7 +13,7 @@ from ace import stats
 from ace.report.formatting import with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, read
+from ace.report.runs import ReportError, read_cells
 
 REFERENCES = ["reconnect", "sac"]
 FIXED = {
@@ -58,7 +58,8 @@ def write_scores(params, results, folder):
     """Writes official_score.{csv,md,tex} into folder: a row for each method. Returns the table."""
     table = pd.DataFrame(_of_environment(params, results, params.grid.ablations.environment), columns=COLUMNS)
     cells = [_cells(row) for row in table.itertuples()]
-    runs = read(params, results, [variant for variant in dict.fromkeys(table["variant"]) if variant not in FIXED][:1])
+    first = next(variant for variant in table["variant"] if variant not in FIXED)
+    runs = read_cells(params, results, [(params.grid.ablations.environment, first)])
     title = f"Official L2RPN score, {runs.tested(table['n_episodes'].max())}"
     text = f"{note('official_score')}\n\n{sentences(table)}"
     write_table(folder, "official_score", table, HEAD, cells, title, text)
