@@ -17,7 +17,7 @@ floor and what `_freedom` adds to Satterthwaite's formula were chosen for covera
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,8 @@ LOG = Scale(np.log, lambda x: 1 / x, np.exp)  # a ratio
 # of a / b in percent: a / b - 1, how much more a has, and 1 - b / a, how much less b has
 GAIN = Scale(lambda x: np.log1p(x / 100), lambda x: 1 / (100 + x), lambda u: 100 * np.expm1(u))
 LOSS = Scale(lambda x: -np.log1p(-x / 100), lambda x: 1 / (100 - x), lambda u: -100 * np.expm1(-u))
-# a percentage: its interval stays within 0 to 100 and is longer on the side of 50
+# a share or a percentage: its interval stays within 0 to 1 or 100 and is longer on the side of the middle
+SHARE = Scale(lambda x: np.log(x / (1 - x)), lambda x: 1 / (x * (1 - x)), expit)
 PERCENT = Scale(lambda x: np.log(x / (100 - x)), lambda x: 100 / (x * (100 - x)), lambda u: 100 * expit(u))
 
 
@@ -62,7 +63,7 @@ class Estimate:
     high: float = np.nan
     se: float = np.nan
     df: float = np.nan
-    scale: Scale = IDENTITY
+    scale: Scale = field(default=IDENTITY, repr=False)
 
     def __iter__(self):
         return iter((self.value, self.low, self.high))
@@ -235,13 +236,13 @@ def summary(scores, scale=IDENTITY):
     return Summary(found.value, std, float(trim_mean(scores.ravel(), TRIM)), found.low, found.high, *scores.shape)
 
 
-def mean_interval(values, groups=None, scale=IDENTITY):
+def mean_interval(values, groups=None):
     """Mean of single values and its interval, to four digits: {value, ci_low, ci_high}, nan where there are no values.
 
-    values: (n,) numbers or bool; groups: (n,) labels. With them whole groups were drawn, each with all its values: a ratio
-    of two means over the groups, sum of the values and their number.
+    values: (n,) numbers, or bool, whose interval is that of a SHARE; groups: (n,) labels. With them whole groups were drawn,
+    each with all its values: a ratio of two means over the groups, sum of the values and their number.
     """
-    values = np.asarray(values, dtype=float)
+    scale, values = SHARE if np.asarray(values).dtype == bool else IDENTITY, np.asarray(values, dtype=float)
     if not len(values):
         return {"value": np.nan, "ci_low": np.nan, "ci_high": np.nan}
     labels = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -277,10 +278,8 @@ def smallest(estimates):
         return estimates[0]
     value, low = (np.min([getattr(each, end) for each in estimates], axis=0) for end in ("value", "low"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        uppers = [
-            np.where(e.se > 0, e.scale.inverse(e.scale.forward(e.value) + t.isf(SMALLEST, e.df) * e.se), e.high)
-            for e in estimates
-        ]
+        reach = [e.scale.inverse(e.scale.forward(e.value) + t.isf(SMALLEST, e.df) * e.se) for e in estimates]
+    uppers = [np.where(e.se > 0, end, e.high) for e, end in zip(estimates, reach, strict=True)]
     if np.ndim(value):
         return Estimate(value, low, np.min(uppers, axis=0))
     binding = min(estimates, key=lambda each: each.low)

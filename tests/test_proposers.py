@@ -229,7 +229,7 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         return {(name, metric): [1.0, 1.0] for metric in proposers.HELPED}
 
     monkeypatch.setattr(proposers, "outcomes_of", of)
-    monkeypatch.setattr(proposers, "tabled", lambda environment, columns, seed, groups: (columns, groups))
+    monkeypatch.setattr(proposers, "tabled", lambda environment, columns, groups: (columns, groups))
     columns, groups = proposers.measure_rates("case14", plain)
     assert len(seen) == 5 and len(columns) == 2 * (2 + 4 + 5)
     assert groups == [state.scenario for state in seen[0]], "the intervals are over scenarios"
