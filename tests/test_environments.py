@@ -161,7 +161,7 @@ def test_a_grid_of_packaged_days_shows_them_alone(params, small_world):
 
 def test_the_loading_is_that_of_grid2op(world, hours):
     asked_at_once = copy.copy(world)
-    asked_at_once.operator = Operator(SimpleNamespace(danger=0.0, reconnect=True))
+    asked_at_once.operator = Operator(SimpleNamespace(danger=0.0, recover=0.0, reconnect=True))
     state = asked_at_once.reset("train", world.sets["train"].starts).state
     second = hours[(hours["source"] == compared.WEEKS) & (hours["day"] == 7)].iloc[0]
     assert state.t == 0 and second["rho_max"] == pytest.approx(state.rho_max, abs=1e-3)
