@@ -66,7 +66,7 @@ def test_marks_of_a_cell_must_be_the_same(results, params):
 
 def test_without_marks_there_is_no_figure(results, params, tmp_path):
     assert budget.write_budget(runs.read(params, results), tmp_path / "budget").empty
-    assert not (tmp_path / "budget").exists()
+    assert [path.name for path in (tmp_path / "budget").iterdir()] == ["budget.csv"]
 
 
 def test_loss_and_gain_by_hand():

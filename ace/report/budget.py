@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from ace import stats
-from ace.report.formatting import markdown, thousands, with_interval
+from ace.report.formatting import markdown, thousands, with_interval, write_csv
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import ReportError, read_cells
@@ -68,12 +68,14 @@ def _used(run, mark):
 
 
 def write_budget(runs, folder):
-    """<folder>/budget.{csv,md,png,svg,pdf} of the methods that have marks. Returns the table; without any mark no file."""
+    """<folder>/budget.{csv,md,png,svg,pdf} of the methods that have marks; without any, the CSV's head alone. Returns the table."""
     table = budget(runs)
-    if len(table):
-        with theme():
-            title = f"Survival by budget, {runs.tested()}"
-            write_figure(_draw(runs, table), table, Path(folder) / "budget", title, note("budget"))
+    if table.empty:
+        write_csv(table, Path(folder) / "budget.csv")
+        return table
+    with theme():
+        title = f"Survival by budget, {runs.tested()}"
+        write_figure(_draw(runs, table), table, Path(folder) / "budget", title, note("budget"))
     return table
 
 
