@@ -47,14 +47,11 @@ from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}
 """Of `finetune`: some five times as many rounds' steps, each thrice as long."""
-NO_RECOVERY = {"operator": {"recover": 0.0}}
-"""All pilots but the two named for it: they were made before there was this reflex."""
 RECOVER = {"operator": {"recover": 0.8}}
 OF_A_PILOT = {
     "ace_strong_lora": ("ace", {"finetune": STRONG}),
     "ace_strong_lora_own": ("ace", {"finetune": {**STRONG, "draw": "d_llm"}}),
     "ace_strong_lora_random": ("ace", {"finetune": {**STRONG, "draw": "random"}}),
-    "ace_recover": ("ace", RECOVER),
     "sac_recover": ("sac", RECOVER),
 }
 """Variants that params.yaml does not have: one that it has, and differences to it."""
@@ -108,7 +105,6 @@ def playing(world, params):
 def settings_of(params, variant):
     """config.settings.Settings with the pilots' language model."""
     of_params, own = OF_A_PILOT.get(variant, (variant, {}))
-    own = {**NO_RECOVERY, **own}
     found = params.settings(of_params).model_dump()
     for section, changes in {**own, "llm": {"path": MODEL}}.items():
         found[section] = {**found[section], **changes}
