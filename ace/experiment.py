@@ -297,8 +297,9 @@ class Run:
             "corpus": {name: int(corpus.get(name, 0)) for name in train},
             "test": self._played("test", self.episodes),
         }
-        more = {"packaged": self.packaged, "redraws": self.again.values() if self.played_steps.get("redraws") else ()}
-        more["redraws"] = [each for results in more["redraws"] for each in results]
+        name = run_files.REDRAW.format("")
+        redrawn = [each for split, played in self.again.items() if split.startswith(name) for each in played]
+        more = {"packaged": self.packaged, "redraws": redrawn}
         return phases | {split: self._played(split, results) for split, results in more.items() if results}
 
     def _played(self, split, episodes):

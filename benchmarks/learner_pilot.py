@@ -42,6 +42,7 @@ from ace.llm.clients import Recorder
 from ace.llm.models import corpus, training
 from ace.llm.models.heldout import heldout_states, load_states, one_proposal, save_states
 from ace.llm.text import TextMap
+from ace.report import harm
 from ace.report.formatting import write_csv
 from ace.trained_policies import play_tasks
 
@@ -211,8 +212,7 @@ def of_environment(played, trained):
         survives = p.reindex(starts.columns)
         for name, sign, weight in (("loss_where_reconnect_survives", -1, survives), ("gain_elsewhere", 1, 1 - survives)):
             weekly_change = (sign * change * weight).T.groupby("week").sum().T.to_numpy()
-            both = [[weekly_change, weight.groupby("week").sum().to_numpy()[None]]]
-            yield variant, BASE, name, stats.estimate(both, lambda means: means[..., 0] / means[..., 1]), n
+            yield variant, BASE, name, harm.weighted(weekly_change, weight.groupby("week").sum().to_numpy()), n
         if gains[variant].notna().all():
             yield variant, "", "llm_rate_gain", over_seeds(gains[variant]), n
         for other in LESSONS.get(variant, []):

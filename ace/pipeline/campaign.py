@@ -16,20 +16,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ace.pipeline import workspace
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.notebook import Progress
 from ace.pipeline.repro import ROOT, WorkspaceError, check_frozen, dvc, kind, repro, running, stage_names, surroundings
 from ace.pipeline.workspace import check, check_weeks, prepare, profiles, read_pipeline
 
 NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models")
-CELLS = ("baseline", "lm_baseline", "train", "ablation", "budget", "other_model")
+CELLS = workspace.CELLS - {"language_model"}
 
 
 def run(folder):
     """The campaign of a folder. Returns an exit code."""
     check(folder, folder / "params.yaml")
     _, frozen, commit = read_pipeline(folder)
-    if set(CELLS) <= set(frozen):
+    if set(frozen) >= CELLS:
         print(f"no stale cell: all of them are frozen, of commit {commit[:8]}; nothing to run")
         return 0
     check_frozen(folder, frozen, commit)

@@ -40,10 +40,11 @@ def loss_and_gain(scores, base, p):
     p: (E,) as of `weights`. Both are ratios of means over the same episodes: one that is drawn more often counts in both.
     """
     change = np.asarray(scores, float) - base
-    return _ratio(-change * p, p), _ratio(change * (1 - p), 1 - p)
+    return weighted(-change * p, p), weighted(change * (1 - p), 1 - p)
 
 
-def _ratio(scores, weight):
+def weighted(scores, weight):
+    """Mean of scores / mean of weight, an Estimate; nan where no episode counts. scores: (S, E), weight (E,) taken in already."""
     if not weight.any():
         return stats.Estimate(np.nan)
     return stats.estimate([[scores, weight[None]]], lambda means: means[..., 0] / means[..., 1])
