@@ -64,6 +64,13 @@ def test_marks_of_a_cell_must_be_the_same(results, params):
         budget.budget(runs.read(params, results))
 
 
+def test_a_mark_that_was_not_tested_is_one_line(results, params):
+    leave_marks(results, "ace", 1, {500: 0.2})
+    change_manifest(results, f"{ENV}/ace/seed=1", marks=[{"decisions": 1500}])
+    with pytest.raises(ReportError, match="ace/seed=1: episodes.csv has no test of the policy at mark 1500"):
+        runs.read(params, results)
+
+
 def test_without_marks_there_is_no_figure(results, params, tmp_path):
     assert budget.write_budget(runs.read(params, results), tmp_path / "budget").empty
     assert [path.name for path in (tmp_path / "budget").iterdir()] == ["budget.csv"]

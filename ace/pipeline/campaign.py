@@ -19,7 +19,18 @@ from pathlib import Path
 from ace.pipeline import workspace
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.notebook import Progress
-from ace.pipeline.repro import ROOT, WorkspaceError, check_frozen, dvc, kind, repro, running, stage_names, surroundings
+from ace.pipeline.repro import (
+    ROOT,
+    WorkspaceError,
+    check_frozen,
+    dvc,
+    ended,
+    kind,
+    repro,
+    running,
+    stage_names,
+    surroundings,
+)
 from ace.pipeline.workspace import check, check_weeks, prepare, profiles, read_pipeline
 
 NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models")
@@ -78,14 +89,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.campaign", description=__doc__.splitlines()[0])
     parser.add_argument("scale", nargs="?", choices=profiles(), help="a folder of profiles/; else the present folder")
     scale = parser.parse_args(arguments).scale
-    try:
-        return run(prepare(scale, ROOT / "profiles" / scale / "params.yaml") if scale else Path.cwd())
-    except WorkspaceError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("campaign: stopped; the next call goes on from there", file=sys.stderr)
-        return 130
+    return ended(lambda: run(prepare(scale, ROOT / "profiles" / scale / "params.yaml") if scale else Path.cwd()), "campaign")
 
 
 if __name__ == "__main__":

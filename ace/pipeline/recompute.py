@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ace.pipeline.kernel import PYTHON
-from ace.pipeline.repro import ROOT, WorkspaceError, minutes, running, surroundings
+from ace.pipeline.repro import ROOT, WorkspaceError, ended, minutes, running, surroundings
 from ace.pipeline.workspace import MAKING, WEEKS, check, copy_changed, prepare, read_pipeline
 from ace.run_files import read_provenance, seeds_in
 
@@ -263,14 +263,7 @@ def main(arguments=None):
     parser.add_argument("--cell", default="", help="a cell, as wcci2020/ace, or a stage with results")
     parser.add_argument("--seed", default="", help="one of the cell's seeds")
     given = parser.parse_args(arguments)
-    try:
-        return verify(given.cell, given.seed)
-    except WorkspaceError as error:
-        print(f"verify: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("verify: stopped; a training that had begun goes on where it was", file=sys.stderr)
-        return 130
+    return ended(lambda: verify(given.cell, given.seed), "verify")
 
 
 if __name__ == "__main__":

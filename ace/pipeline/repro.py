@@ -54,6 +54,18 @@ class WorkspaceError(Exception):
     """A failure whose text is the one line that the user needs."""
 
 
+def ended(work, command):
+    """Exit code of a command: what work() returns, else after one line on stderr."""
+    try:
+        return work()
+    except WorkspaceError as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{command}: stopped; the next call goes on from there", file=sys.stderr)
+        return 130
+
+
 def dvc():
     return [PYTHON, "-m", "dvc"]
 

@@ -26,7 +26,17 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from ace.pipeline.kernel import PREFIX, PYTHON
-from ace.pipeline.repro import ROOT, WorkspaceError, check_frozen, dvc, expected_s, repro, stage_names, surroundings
+from ace.pipeline.repro import (
+    ROOT,
+    WorkspaceError,
+    check_frozen,
+    dvc,
+    ended,
+    expected_s,
+    repro,
+    stage_names,
+    surroundings,
+)
 
 WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
@@ -239,23 +249,21 @@ def main(arguments=None):
     parser.add_argument("command", choices=[*profiles(), "repro"])
     parser.add_argument("--dry-run", action="store_true", help="only look whether all is there, and estimate the time")
     given = parser.parse_args(arguments)
-    try:
-        if given.command == "repro":
-            check(ROOT, ROOT / "params.yaml")
-            _, frozen, commit = read_pipeline(ROOT)
-            check_frozen(ROOT, frozen, commit)
-            preflight(ROOT, ROOT / "params.yaml", ROOT)
-            check_weeks(ROOT)
-            if frozen:
-                print(f"frozen, of commit {commit[:8]}, and left as they are: {', '.join(frozen)}", flush=True)
-            return repro(ROOT, frozen=frozen, commit=commit)
-        return dry_run(given.command) if given.dry_run else run(given.command)
-    except WorkspaceError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"{given.command}: stopped; the next call goes on from there", file=sys.stderr)
-        return 130
+    if given.command == "repro":
+        return ended(repro_here, "repro")
+    return ended(lambda: dry_run(given.command) if given.dry_run else run(given.command), given.command)
+
+
+def repro_here():
+    """`dvc repro` of the repository itself, after all checks. Returns an exit code."""
+    check(ROOT, ROOT / "params.yaml")
+    _, frozen, commit = read_pipeline(ROOT)
+    check_frozen(ROOT, frozen, commit)
+    preflight(ROOT, ROOT / "params.yaml", ROOT)
+    check_weeks(ROOT)
+    if frozen:
+        print(f"frozen, of commit {commit[:8]}, and left as they are: {', '.join(frozen)}", flush=True)
+    return repro(ROOT, frozen=frozen, commit=commit)
 
 
 if __name__ == "__main__":

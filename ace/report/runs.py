@@ -227,7 +227,9 @@ def _run(seed_files, name, provenance, params, cell, remedy):
     training = None if seed_files.training is None else frame(seed_files.training)
     splits = {split: rows["survival"].to_numpy(float) for split, rows in played.groupby("split", sort=False)}
     redraws = [survival for split, survival in splits.items() if split.startswith(REDRAW.format(""))]
-    at_marks = {mark["decisions"]: splits[MARK.format(mark["decisions"])] for mark in manifest.get("marks", [])}
+    at_marks = {mark["decisions"]: splits.get(MARK.format(mark["decisions"])) for mark in manifest.get("marks", [])}
+    if unplayed := [mark for mark, survival in at_marks.items() if survival is None]:
+        raise ReportError(f"{name}: episodes.csv has no test of the policy at mark {unplayed[0]} of its manifest: {remedy}")
     return Run(
         manifest["seed"], name, episodes, training, manifest, provenance, None if packaged.empty else packaged,
         np.stack(redraws) if redraws else None, at_marks,

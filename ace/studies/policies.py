@@ -1,6 +1,6 @@
 """The policies that studies play: of committed runs, trained once more where git does not keep them (`grid.kept`)."""
 
-from ace import config
+from ace import config, pool
 from ace.experiment import Run, scratch_folder
 from ace.run_files import POLICY, cell_folder, seeds_in
 from ace.trained_policies import play_tasks, policy_of
@@ -40,4 +40,5 @@ def _train(environment, variant, seed):
     root, params = config.root(), config.load()
     scratch = scratch_folder(root, "results", environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
-    Run(params, params.settings(variant), environment, seed, root, scratch).train()
+    with pool.alone(scratch):
+        Run(params, params.settings(variant), environment, seed, root, scratch).train()
