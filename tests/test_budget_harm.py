@@ -67,7 +67,7 @@ def test_marks_of_a_cell_must_be_the_same(results, params):
 def test_a_mark_that_was_not_tested_is_one_line(results, params):
     leave_marks(results, "ace", 1, {500: 0.2})
     change_manifest(results, f"{ENV}/ace/seed=1", marks=[{"decisions": 1500}])
-    with pytest.raises(ReportError, match="ace/seed=1: episodes.csv has no test of the policy at mark 1500"):
+    with pytest.raises(ReportError, match=r"ace/seed=1: episodes\.csv has no test of the policy at mark 1500"):
         runs.read(params, results)
 
 
