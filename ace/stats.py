@@ -56,7 +56,7 @@ class Estimate:
     """A number with its 95 % interval, in the unit of the scores; unpacks as value, low, high.
 
     nan ends: nothing varies in the data that could be analysed. se and df belong to the scale of the interval; both are nan where
-    only the ends are known.
+    only the ends are known. tested: the value that `p` tests, where that is not the value itself (`smallest`).
     """
 
     value: float
@@ -65,6 +65,7 @@ class Estimate:
     se: float = np.nan
     df: float = np.nan
     scale: Scale = field(default=IDENTITY, repr=False)
+    tested: float | None = None
 
     def __iter__(self):
         return iter((self.value, self.low, self.high))
@@ -81,7 +82,8 @@ class Estimate:
     def p(self, null=0.0):
         """Two-sided p value of "the value is null"; nan without an interval or without any spread."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.abs(self.scale.forward(self.value) - self.scale.forward(null))
+            tested = self.value if self.tested is None else self.tested
+            distance = np.abs(self.scale.forward(tested) - self.scale.forward(null))
             return float(2 * t.sf(distance / self.se, self.df)) if self.se > 0 else np.nan
 
     def detectable(self, null=0.0):
@@ -266,18 +268,19 @@ def paired_ratio(a, b):
 
 
 def smallest(estimates):
-    """The smallest of several estimates, by value and by both ends; se and df of the one with the smallest lower end.
+    """The smallest of several estimates, by value and by both ends; se, df and p of the one with the smallest lower end.
 
     The lower end decides "all of them are above null" and errs in at most 2.5 % of cases whatever they are (intersection-union
-    test, Berger 1982). The upper end errs more often where several are alike. Arrays (n,) are n independent cases.
+    test, Berger, Technometrics 24, 1982). The upper end errs more often where several are alike. Arrays (n,) are n independent
+    cases.
     """
     if len(estimates) == 1:
         return estimates[0]
     ends = [np.min([getattr(each, end) for each in estimates], axis=0) for end in ("value", "low", "high")]
     if np.ndim(ends[0]):
         return Estimate(*ends)
-    value, low, high = map(float, ends)
-    return replace(min(estimates, key=lambda each: each.low), value=value, low=low, high=high)
+    binding, (value, low, high) = min(estimates, key=lambda each: each.low), map(float, ends)
+    return replace(binding, value=value, low=low, high=high, tested=binding.value)
 
 
 def _pair(a, b):
