@@ -218,6 +218,24 @@ def test_the_committed_rows_are_of_the_populations_and_designs_that_the_rule_nam
         assert means[study.name] == pytest.approx(populations.survival(study.method.mean, study.method.sd), rel=1e-4)
 
 
+def test_known_issue_4_quotes_the_measured_coverage(committed):
+    text = " ".join((ROOT / "docs/known_issues.md").read_text(encoding="utf-8").split())
+    used = committed[committed["used_by"] != ""]
+    pilots = used["population"].str.startswith(populations.PILOT)
+    share = used["coverage"].between(0.94, 0.965).mean()
+    assert f"{100 * share:.0f} % of the tables' rows" in text
+
+    def extremes(statistic, of=used):
+        found = 100 * of.loc[of["statistic"] == statistic, "coverage"]
+        return f"{found.min():.0f} to {found.max():.0f} %"
+
+    assert f"Means of survival cover {extremes('mean')}, of reward (simulated as survival) {extremes('mean, own scale')}" in text
+    assert f"paired differences {extremes('paired difference')}" in text
+    means, differences = (extremes(name, used[pilots]) for name in ("mean", "paired difference"))
+    assert f"Pilots, 8 or 10 seeds: means {means}, paired differences {differences}" in text
+    assert f"the smallest of two {extremes('smallest of two differences', used[pilots])}" in text
+
+
 def test_a_committed_row_is_simulated_anew(committed):
     (study,) = (each for each in populations.studies() if each.name == "wcci2020/sac_5k")
     rows = intervals.of_study(study, 5, 30, 2000)
