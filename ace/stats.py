@@ -14,9 +14,9 @@ sum of the methods' columns' means, and MS_res,m the variance of what is left, t
 as the first two both contain the last. The interval is that of a t distribution with the degrees of freedom of Satterthwaite
 (Biometrics Bulletin 2, 1946), of two methods' seeds alone Welch's. Means in percent have it on the scale of the logit.
 
-Two choices are for few seeds: the floor, and that a single method's seeds count as more uncertain in `_freedom`. They were made
-on the development set of `benchmarks/populations.py`; in the populations fitted to committed runs coverage was measured
-afterwards. results/intervals.csv holds both.
+Two choices are for few seeds: the floor, and that a single method's seeds count as more uncertain in `_freedom`. They are of an
+earlier simulation and were kept on the development set of `benchmarks/populations.py`, where other values did no better; in the
+populations fitted to committed runs coverage was measured afterwards, once. results/intervals.csv holds both.
 """
 
 from collections.abc import Callable
