@@ -11,9 +11,12 @@ sum of the methods' columns' means, and MS_res,m the variance of what is left, t
 
     se^2 = sum_m MS_seed,m / S_m  +  MS_ep / E  -  sum_m MS_res,m / (S_m E),   at least half of the last sum,
 
-as the first two both contain the last. The interval is that of a t distribution with Satterthwaite's degrees of freedom. The
-floor and what `_freedom` adds to Satterthwaite's formula were chosen for coverage where the number of seeds is small;
-`benchmarks/intervals.py` measures the coverage of all this, results/intervals.csv holds it.
+as the first two both contain the last. The interval is that of a t distribution with the degrees of freedom of Satterthwaite
+(Biometrics Bulletin 2, 1946), of two methods' seeds alone Welch's. Means in percent have it on the scale of the logit.
+
+Two choices are for few seeds: the floor, and that a single method's seeds count as more uncertain in `_freedom`. They are of an
+earlier simulation and were kept on the development set of `benchmarks/populations.py`, where other values did no better; in the
+populations fitted to committed runs coverage was measured afterwards, once. results/intervals.csv holds both.
 """
 
 from collections.abc import Callable
@@ -27,7 +30,6 @@ from scipy.stats import t, trim_mean
 LEVEL = 0.95  # of the intervals
 POWER = 0.8  # of the smallest effect that could have been detected
 FLOOR = 0.5  # of se^2, as a share of the part that is neither the seeds' nor the episodes'
-SMALLEST = 0.023  # error of each upper end of the smallest of several
 TRIM = 0.25  # of the interquartile mean, at each end
 
 
@@ -49,13 +51,12 @@ SHARE = Scale(lambda x: np.log(x / (1 - x)), lambda x: 1 / (x * (1 - x)), expit)
 PERCENT = Scale(lambda x: np.log(x / (100 - x)), lambda x: 100 / (x * (100 - x)), lambda u: 100 * expit(u))
 
 
-
 @dataclass(frozen=True)
 class Estimate:
     """A number with its 95 % interval, in the unit of the scores; unpacks as value, low, high.
 
     nan ends: nothing varies in the data that could be analysed. se and df belong to the scale of the interval; both are nan where
-    only the ends are known.
+    only the ends are known. tested: the value that `p` tests, where that is not the value itself (`smallest`).
     """
 
     value: float
@@ -64,6 +65,7 @@ class Estimate:
     se: float = np.nan
     df: float = np.nan
     scale: Scale = field(default=IDENTITY, repr=False)
+    tested: float | None = None
 
     def __iter__(self):
         return iter((self.value, self.low, self.high))
@@ -80,7 +82,8 @@ class Estimate:
     def p(self, null=0.0):
         """Two-sided p value of "the value is null"; nan without an interval or without any spread."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.abs(self.scale.forward(self.value) - self.scale.forward(null))
+            tested = self.value if self.tested is None else self.tested
+            distance = np.abs(self.scale.forward(tested) - self.scale.forward(null))
             return float(2 * t.sf(distance / self.se, self.df)) if self.se > 0 else np.nan
 
     def detectable(self, null=0.0):
@@ -204,21 +207,18 @@ def _variance(strata):
 
 
 def _freedom(seeds, others, variance):
-    """Satterthwaite's degrees of freedom of a variance, the sum of components: (value, degrees of freedom) each.
+    """Satterthwaite's degrees of freedom of a variance, the sum of components: (value, degrees of freedom) each. Not fewer than
+    the fewest of a method's seeds.
 
-    Few seeds have few degrees of freedom, so their part takes care: of several methods it has those of Welch's second formula
-    (f + 2 in place of f, less 2), between the fewest of a method and their sum; a single method's component, which is as often
-    too small as too large, counts as 1 + 2/f times as uncertain as it looks. In all there are not fewer than the fewest of a
-    method.
+    Where one method alone has seeds, their component counts as 1 + 2/f times as uncertain as it looks: by the formula as it is,
+    intervals of means of three seeds are too short in the development set.
     """
-    uncertainty = sum(q**2 / free for q, free in others)
     if not seeds:
-        return variance**2 / uncertainty
-    least, most = min(free for _, free in seeds), sum(free for _, free in seeds)
-    total = sum(q for q, _ in seeds)
-    free = np.where(total > 0, np.clip(total**2 / sum(q**2 / (f + 2) for q, f in seeds) - 2, least, most), most)
-    care = 1 + 2 / free if len(seeds) == 1 else 1.0
-    return np.maximum(variance**2 / (total**2 * care / free + uncertainty), least)
+        return variance**2 / sum(q**2 / f for q, f in others)
+    fewest = min(f for _, f in seeds)
+    care = 1 + 2 / fewest if len(seeds) == 1 else 1.0
+    uncertainty = sum(q**2 / f for q, f in others) + care * sum(q**2 / f for q, f in seeds)
+    return np.where(uncertainty > 0, np.maximum(variance**2 / uncertainty, fewest), fewest)
 
 
 def mean(scores, scale=IDENTITY, location=average):
@@ -268,22 +268,19 @@ def paired_ratio(a, b):
 
 
 def smallest(estimates):
-    """The smallest of several estimates, by value and by both ends; se and df of the one with the smallest lower end.
+    """The smallest of several estimates, by value and by both ends; se, df and p of the one with the smallest lower end.
 
     The lower end decides "all of them are above null" and errs in at most 2.5 % of cases whatever they are (intersection-union
-    test). That one upper end of several lies too low happens more often: each is of SMALLEST in place of 2.5 %, so that the
-    interval of two alike covers 95 % or so (results/intervals.csv). Arrays (n,) are n independent cases.
+    test, Berger, Technometrics 24, 1982). The upper end errs more often where several are alike. Arrays (n,) are n independent
+    cases.
     """
     if len(estimates) == 1:
         return estimates[0]
-    value, low = (np.min([getattr(each, end) for each in estimates], axis=0) for end in ("value", "low"))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        reach = [e.scale.inverse(e.scale.forward(e.value) + t.isf(SMALLEST, e.df) * e.se) for e in estimates]
-    uppers = [np.where(e.se > 0, end, e.high) for e, end in zip(estimates, reach, strict=True)]
-    if np.ndim(value):
-        return Estimate(value, low, np.min(uppers, axis=0))
-    binding = min(estimates, key=lambda each: each.low)
-    return replace(binding, value=float(value), low=float(low), high=float(np.min(uppers)))
+    ends = [np.min([getattr(each, end) for each in estimates], axis=0) for end in ("value", "low", "high")]
+    if np.ndim(ends[0]):
+        return Estimate(*ends)
+    binding, (value, low, high) = min(estimates, key=lambda each: each.low), map(float, ends)
+    return replace(binding, value=value, low=low, high=high, tested=binding.value)
 
 
 def _pair(a, b):

@@ -2,143 +2,208 @@
 
     python -m benchmarks.intervals
 
-Writes results/intervals.csv, a row for each statistic, kind of scores, ratio of variances, number of seeds and of episodes:
-coverage, its standard error, the median length of the intervals, and used_by, the tables with intervals of that kind and size,
-of the committed runs (3 or 5 seeds, 30 episodes) and of the next ones (8 or 10 seeds, 50 episodes). Scores are crossed, mean +
-seed + episode + rest, with the variances of VARIANCES. `normal` are these numbers themselves; `survival` is 100 min(1,
-exp(score)), about two thirds at 100 % and the others skewed; `near 100` the same with nine tenths at 100 %; `time` is exp(score
-/ 4). The second method is worse and, unless unpaired, plays the same episodes. Truths are computed, not simulated. About three
-minutes on one core; no power flow is involved.
+Writes results/intervals.csv, a row for each statistic, population, number of seeds and of episodes: coverage, its standard
+error, how often the truth lies below and above the interval, the intervals' median length, and used_by, the tables with intervals
+of that kind and size. Of the population, the method's: mean and share of episodes at 100 %, in percent, and the standard
+deviations of the effects of seeds, episodes and rest (`benchmarks/populations.py`, with the rule by which they were fixed).
+Truths are computed, not simulated. Where no score varies the interval is a point, and counts like any other.
+
+Rewards, which go with survival, are not simulated: `mean, own scale` and the differences have intervals as theirs are made. Rows
+of the development set, on which methods were chosen, are used by no table. About ten minutes on one core; no power flow is
+involved.
 """
+
+import operator
+import zlib
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
+from tqdm import tqdm
 
 from ace import config, stats
 from ace.report.formatting import write_csv
+from benchmarks import populations
+from benchmarks.populations import DEVELOPMENT, REFERENCE, survival
 
-# of seeds, episodes, rest; "seeds" makes the seeds' means of survival vary by 16 points, of committed cells on WCCI 2020 by 0
-# to 31 (ACE 13)
-VARIANCES = {"seeds": (0.8, 0.2, 1.0), "mixed": (0.3, 0.6, 1.0), "episodes": (0.01, 1.2, 0.25), "seeds alone": (1.0, 0.0, 0.0),
-             "no seeds": (0.0, 1.2, 0.25)}  # fmt: skip
-CROSSED = ("seeds", "mixed", "episodes")
-MEANS, NEAR_100 = (0.6, -0.3), 1.8  # of the two methods: 79 and 63 % of survival; of one method: 95 %
-SEEDS, EPISODES = (2, 3, 5, 8, 10), (30, 50, 100)
-N, BLOCK = 20_000, 2_000  # simulated studies a row; at a time
-COLUMNS = ["statistic", "scores", "variances", "seeds", "episodes", "coverage", "coverage_se", "median_length", "n", "used_by"]
-SINGLE, CLAIMS = ("mean", "IQM", "mean of a run", "mean of a baseline"), "claims.csv"
-MEAN_OF, PAIRS = "main.csv, ablation_roles.csv, ablations.csv", "paired.csv, ablation_roles.csv, ablations.csv, claims.csv"
-USED = {
-    ("mean", "survival"): MEAN_OF,
-    ("mean", "normal"): MEAN_OF,
-    ("mean of a baseline", "survival"): "main.csv",
-    ("mean of a baseline", "normal"): "main.csv",
-    ("difference to a baseline", "survival"): "paired.csv",
-    ("difference to a baseline", "normal"): "paired.csv",
-    ("paired difference", "survival"): PAIRS,
-    ("paired difference", "normal"): PAIRS,
-    ("paired ratio", "survival"): CLAIMS,
-    ("smallest of two differences", "survival"): CLAIMS,
-    ("mean of a run", "normal"): "main.csv, claims.csv",
-    ("ratio of a run", "time"): CLAIMS,
+N, N_DEVELOPMENT, BLOCK = 20_000, 4_000, 2_000  # simulated studies a row; at a time
+COLUMNS = ["statistic", "population", "mean", "at_100", "sd_seeds", "sd_episodes", "sd_rest", "seeds", "episodes", "coverage"]
+COLUMNS += ["coverage_se", "truth_below", "truth_above", "median_length", "n", "used_by"]
+MEANS, PAIRS = "main.csv, ablation_roles.csv, ablations.csv", "paired.csv, ablation_roles.csv, ablations.csv, claims.csv"
+
+
+def ratio(a, b):
+    return stats.estimate([(a, b)], lambda m: m[..., 0] / m[..., 1], stats.LOG)
+
+
+def smallest(reference, method, twin):
+    return stats.smallest([stats.paired_difference(reference, other) for other in (method, twin)])
+
+
+def percent(scores):
+    return stats.mean(scores, stats.PERCENT)
+
+
+def iqm(scores):
+    return stats.mean(scores, location=stats.interquartile_mean)
+
+
+def unpaired(a, b):
+    return stats.paired_difference(a, b, paired=False)
+
+
+# statistic: the matrices that it takes, its interval, the truth from the matrices' means, tables that have it
+STATISTICS = {
+    "mean": (["method"], percent, float, MEANS),
+    "mean, own scale": (["method"], stats.mean, float, MEANS),
+    "paired difference": (["method", "reference"], stats.paired_difference, operator.sub, PAIRS),
+    "paired ratio": (["method", "reference"], ratio, operator.truediv, "claims.csv"),
+    "smallest of two differences": (["reference", "method", "twin"], smallest, lambda a, b, _: a - b, "claims.csv"),
+    "difference to a baseline": (["method", "baseline"], stats.paired_difference, operator.sub, "paired.csv"),
+    "IQM": (["method"], iqm, float, ""),
+    "unpaired difference": (["method", "apart"], unpaired, operator.sub, ""),
 }
-SIZES = {(3, 30), (5, 30), (8, 50), (10, 50)}  # seeds and episodes of tables
+OF_DEVELOPMENT = ["mean", "paired difference", "difference to a baseline", "IQM", "unpaired difference"]
+OF_A_BASELINE = ["mean", "mean, own scale"]
+OVER_GRIDS, OF_A_RUN, RATIO_OF_A_RUN = "paired difference over the grids", "mean of a run", "ratio of a run"
 
 
-def rows():
-    """(statistic, scores, variances, seeds, episodes) of all rows."""
-    both, alone = ("normal", "survival"), ("survival",)
-    kinds = {"mean": (*both, "near 100"), "IQM": both, "difference to a baseline": both, "paired difference": both}
-    kinds |= {"unpaired difference": both, "paired difference of IQMs": both, "paired ratio": alone}
-    kinds |= {"smallest of two differences": both}
-    for statistic, of in kinds.items():
-        yield from ((statistic, scores, v, s, e) for scores in of for v in CROSSED for s in SEEDS for e in EPISODES)
-    for statistic, scores in (("mean of a run", "normal"), ("ratio of a run", "time")):
-        yield from ((statistic, scores, "seeds alone", s, 1) for s in SEEDS)
-    yield from (("mean of a baseline", scores, "no seeds", 1, e) for scores in both for e in EPISODES)
+def used_by(statistic, population, n_seeds, n_episodes):
+    """Tables with intervals of this kind and size; "" of none."""
+    if population.startswith(DEVELOPMENT):
+        return ""
+    if statistic == OVER_GRIDS:
+        return "claims.csv"
+    if statistic in (OF_A_RUN, RATIO_OF_A_RUN):
+        return "main.csv, claims.csv" if statistic == OF_A_RUN else "claims.csv"
+    if n_seeds == 1:
+        return "main.csv"
+    # the ablations' three seeds are compared with no baseline
+    return "" if statistic == "difference to a baseline" and n_seeds == 3 else STATISTICS[statistic][3]
 
 
-def used_by(statistic, scores, n_seeds, n_episodes):
-    sizes = {(s if n_seeds > 1 else 1, e if n_episodes > 1 else 1) for s, e in SIZES}
-    fewest = 5 if statistic == "difference to a baseline" else 0  # the ablations' three seeds are compared with none
-    return USED.get((statistic, scores), "") if (n_seeds, n_episodes) in sizes and n_seeds >= fewest else ""
-
-
-def draw(rng, n, means, variances, n_seeds, n_episodes, scores, paired=True):
-    """A list of matrices (n, S, E), one for each method; n_seeds: one for all, or one each."""
-    seed, episode, rest = np.sqrt(VARIANCES[variances])
-    found, ease = [], None
-    for mean, rows in zip(means, np.broadcast_to(n_seeds, len(means)), strict=True):
-        if ease is None or not paired:
-            ease = rng.standard_normal((n, 1, n_episodes))
-        x = rng.standard_normal((n, rows, n_episodes))
-        x *= rest
-        x += mean + (seed if rows > 1 else 0) * rng.standard_normal((n, rows, 1)) + episode * ease
-        found.append(x if scores == "normal" else np.exp(x / 4) if scores == "time" else 100 * np.exp(np.minimum(x, 0)))
+def draw(rng, n, methods, n_episodes):
+    """Matrices (n, S, E) of survival in percent. methods: (Population, S, correlation of its episodes with the first's) each."""
+    found, first = [], rng.standard_normal((n, 1, n_episodes))
+    for of, n_seeds, shared in methods:
+        x = of.rest * rng.standard_normal((n, n_seeds, n_episodes))
+        x += of.mean + of.seed * rng.standard_normal((n, n_seeds, 1))
+        x += of.episode * (shared * first + np.sqrt(1 - shared**2) * rng.standard_normal((n, 1, n_episodes)))
+        found.append(100 * np.exp(np.minimum(x, 0)))
     return found
 
 
-def truth(mean, variances, scores, location=stats.average, seeds=True):
-    """Mean or interquartile mean of one method's scores over all seeds (of one without seeds) and episodes that there could
-    be."""
-    of_seeds, *others = VARIANCES[variances]
-    sd = np.sqrt(of_seeds * seeds + sum(others))
-    if scores == "normal":
-        return mean
-    if scores == "time":
-        return np.exp(mean / 4 + (sd / 4) ** 2 / 2)
-    if location is stats.average:
-        return 100 * (norm.cdf(mean / sd) + np.exp(mean + sd**2 / 2) * norm.cdf(-mean / sd - sd))
+def interquartile_mean(of):
+    """Of a population's scores."""
     u = np.linspace(stats.TRIM, 1 - stats.TRIM, 100_001)
-    return np.trapezoid(100 * np.exp(np.minimum(mean + sd * norm.ppf(u), 0)), u) / (1 - 2 * stats.TRIM)
+    return np.trapezoid(100 * np.exp(np.minimum(of.mean + of.sd * norm.ppf(u), 0)), u) / (1 - 2 * stats.TRIM)
 
 
-def ends(statistic, scores, methods):
-    """(low, high), arrays (n,), as tables make them."""
-    location = stats.interquartile_mean if "IQM" in statistic else stats.average
-    if statistic.startswith("smallest"):
-        found = stats.smallest([stats.paired_difference(methods[0], other) for other in methods[1:]])
-    elif statistic in SINGLE:
-        percent = statistic != "IQM" and scores in ("survival", "near 100")
-        found = stats.mean(methods[0], stats.PERCENT if percent else stats.IDENTITY, location)
-    elif "ratio" in statistic:
-        found = stats.estimate([methods], lambda m: m[..., 0] / m[..., 1], stats.LOG)
-    else:
-        found = stats.paired_difference(*methods, location=location, paired=not statistic.startswith("unpaired"))
-    return found.low, found.high
+class Counts:
+    """Of the intervals of a row: how many lie where, and how long they are."""
+
+    def __init__(self, truth):
+        self.truth, self.held, self.below, self.above, self.n, self.lengths = truth, 0, 0, 0, 0, []
+
+    def add(self, found):
+        self.held += int(((found.low <= self.truth) & (self.truth <= found.high)).sum())
+        self.below += int((self.truth < found.low).sum())
+        self.above += int((self.truth > found.high).sum())
+        self.n += len(found.low)
+        self.lengths.append(found.high - found.low)
+
+    def row(self, statistic, population, of, n_seeds, n_episodes):
+        """With COLUMNS. of: the method's Population, or None of what has none of its own."""
+        shape = [survival(of.mean, of.sd), 100 * norm.cdf(of.mean / of.sd), *of[1:]] if of else [np.nan] * 5
+        held, below, above = (each / self.n for each in (self.held, self.below, self.above))
+        rates = [held, np.sqrt(held * (1 - held) / self.n), below, above, np.median(np.concatenate(self.lengths)), self.n]
+        return [statistic, population, *shape, n_seeds, n_episodes, *rates, used_by(statistic, population, n_seeds, n_episodes)]
 
 
-def coverage(statistic, scores, variances, n_seeds, n_episodes):
-    """(share of N intervals that hold the truth, their median length)."""
-    means = (NEAR_100,) if scores == "near 100" else MEANS[:1] if statistic in SINGLE else MEANS
-    means = (*MEANS, MEANS[1]) if statistic.startswith("smallest") else means  # both differences alike
-    n_seeds = (n_seeds, 1) if statistic == "difference to a baseline" else n_seeds
-    location = stats.interquartile_mean if "IQM" in statistic else stats.average
-    of_methods = zip(means, np.broadcast_to(n_seeds, len(means)), strict=True)
-    true = [truth(mean, variances, scores, location, s > 1) for mean, s in of_methods]
-    wanted = true[0] / true[1] if "ratio" in statistic else true[0] - (true[1] if len(true) > 1 else 0)
-    rng, held, lengths = np.random.default_rng(0), 0, []
-    for _ in range(N // BLOCK):
-        paired = not statistic.startswith("unpaired")
-        low, high = ends(statistic, scores, draw(rng, BLOCK, means, variances, n_seeds, n_episodes, scores, paired))
-        held += ((low <= wanted) & (wanted <= high)).sum()
-        lengths.append(high - low)
-    return held / N, np.nanmedian(lengths)
+def blocks(n, *seed):
+    """A generator of random numbers, the same for the same names, and BLOCK, until n are done."""
+    rng = np.random.default_rng([zlib.crc32(str(each).encode()) for each in seed])
+    yield from ((rng, min(BLOCK, n - done)) for done in range(0, n, BLOCK))
+
+
+def of_study(study, n_seeds, n_episodes, n):
+    """Rows of a study; of a method without seeds that of its own mean."""
+    alone = study.reference is None
+    parts = {"method": (study.method, n_seeds, 1.0)}
+    if not alone:
+        parts |= {"twin": parts["method"], "reference": (study.reference, n_seeds, study.with_reference)}
+        parts |= {"baseline": (study.baseline, 1, study.with_baseline), "apart": (study.reference, n_seeds, 0.0)}
+    wanted = OF_A_BASELINE if alone else OF_DEVELOPMENT if study.env == DEVELOPMENT else list(STATISTICS)[:6]
+    taken = [name for name in parts if any(name in STATISTICS[statistic][0] for statistic in wanted)]
+    counts = {}
+    for statistic in wanted:
+        names, _, of_means, _ = STATISTICS[statistic]
+        location = interquartile_mean if statistic == "IQM" else lambda of: survival(of.mean, of.sd)
+        counts[statistic] = Counts(of_means(*(location(parts[name][0]) for name in names)))
+    for rng, some in blocks(n, study.name, n_seeds, n_episodes):
+        scores = dict(zip(taken, draw(rng, some, [parts[name] for name in taken], n_episodes), strict=True))
+        for statistic, of in counts.items():
+            names, interval, *_ = STATISTICS[statistic]
+            of.add(interval(*(scores[name] for name in names)))
+    return [of.row(statistic, study.name, study.method, n_seeds, n_episodes) for statistic, of in counts.items()]
+
+
+def over_grids(name, several, n_seeds, n_episodes, n):
+    """A row: a method's difference to its reference, averaged over its grids. several: its studies."""
+    means = [[survival(of.mean, of.sd) for of in (each.method, each.reference)] for each in several]
+    counts = Counts(np.mean([a - b for a, b in means]))
+    for rng, some in blocks(n, name, n_seeds, n_episodes):
+        drawn = [draw(rng, some, [(each.method, n_seeds, 1.0), (each.reference, n_seeds, each.with_reference)], n_episodes)
+                 for each in several]  # fmt: skip
+        counts.add(stats.paired_difference(*map(list, zip(*drawn, strict=True))))
+    return counts.row(OVER_GRIDS, name, None, n_seeds, n_episodes)
+
+
+def of_runs(name, sd, sd_reference, n_seeds, n):
+    """Two rows, of log-normal numbers of the runs: a mean, and its ratio to the reference's."""
+    counts = [Counts(np.exp(sd**2 / 2)), Counts(np.exp(sd**2 / 2 - sd_reference**2 / 2))]
+    for rng, some in blocks(n, name, n_seeds, 1):
+        a, b = (np.exp(each * rng.standard_normal((some, n_seeds, 1))) for each in (sd, sd_reference))
+        counts[0].add(stats.mean(a))
+        counts[1].add(ratio(a, b))
+    return [of.row(kind, name, None, n_seeds, 1) for kind, of in zip((OF_A_RUN, RATIO_OF_A_RUN), counts, strict=True)]
+
+
+def grids_of(studies):
+    """(name, studies) of each method that is on all grids, of the runs and of the pilots."""
+    for pilot in (False, True):
+        mine = [each for each in studies if each.env.startswith(populations.PILOT) is pilot and each.reference]
+        every = len({each.env for each in mine})
+        for variant in dict.fromkeys(each.variant for each in mine):
+            several = [each for each in mine if each.variant == variant]
+            if len(several) == every:
+                yield f"{'pilot ' * pilot}all grids/{variant}", several
+
+
+def tasks():
+    """Calls that give the rows of the table, in its order."""
+    studies, numbers = populations.studies(), populations.numbers_of_runs()
+    for study in studies:
+        sizes = study.sizes if study.reference else {(1, n_episodes) for _, n_episodes in study.sizes}
+        yield from ((of_study, study, *size, N) for size in sizes)
+    for name, several in grids_of(studies):
+        yield from ((lambda *of: [over_grids(*of)], name, several, *size, N) for size in several[0].sizes)
+    for name, sd in numbers.items():
+        reference = numbers[f"{name.partition('/')[0]}/{REFERENCE}"]
+        sizes = [s for some in populations.SIZES.values() for s, _ in some]
+        yield from ((of_runs, name, sd, reference, n_seeds, N) for n_seeds in sizes)
+    for study in populations.development()[::7]:
+        yield from ((of_study, study, *size, N_DEVELOPMENT) for size in study.sizes)
 
 
 def main():
-    table = []
-    for row in rows():
-        statistic, scores, _, n_seeds, n_episodes = row
-        share, length = coverage(*row)
-        used = used_by(statistic, scores, n_seeds, n_episodes)
-        table.append([*row, share, np.sqrt(share * (1 - share) / N), length, N, used])
-    table = pd.DataFrame(table, columns=COLUMNS)
+    rows = []
+    for task, *of in tqdm(list(tasks()), desc="coverage", unit="design"):
+        rows += task(*of)
+    table = pd.DataFrame(rows, columns=COLUMNS)
     write_csv(table, config.root() / "results" / "intervals.csv")
-    used = table[table["used_by"] != ""]
-    print(table.to_string(index=False))
-    print(f"\nIn tables: {len(used)} rows, coverage {used['coverage'].min():.3f} to {used['coverage'].max():.3f}")
+    used = table[table["used_by"] != ""].groupby(["statistic", "seeds"], sort=False)["coverage"]
+    print(used.describe(percentiles=[0.05, 0.5, 0.95]).round(3).to_string())
 
 
 if __name__ == "__main__":
