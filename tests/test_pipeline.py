@@ -491,6 +491,28 @@ def test_weeks_that_would_be_made_without_the_generator_are_said_first(frozen, m
     workspace.check_weeks(frozen)
 
 
+def test_a_lock_file_that_was_stopped_halfway_is_the_last_whole_one_again(project, monkeypatch, capfd):
+    folder = workspace.prepare("quick", project / "small.yaml", project)
+    assert repro.repro(folder) == 0
+    lock, play = folder / "dvc.lock", repro._repro
+    whole = lock.read_text()
+    assert "halfway" not in capfd.readouterr().err
+
+    def stopped(*_):
+        lock.write_text(whole[: whole.index("  use:")])  # sound as YAML, with a stage less
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(repro, "_repro", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        repro.repro(folder)
+    assert lock.read_text() == whole and capfd.readouterr().err.count("halfway") == 1
+    monkeypatch.setattr(repro, "_repro", play)
+    for left in ("", whole[:-9]):  # by a kill that nobody was left to notice
+        lock.write_text(left)
+        assert repro.repro(folder) == 0 and lock.read_text() == whole
+    assert "[2/2] use: up to date" in capfd.readouterr().out
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 def test_sigterm_ends_dvc_the_stage_and_its_kernel_and_the_next_call_works(project):
     wait = "import os, time\nopen('../pid', 'w').write(f'{os.getpid()} {os.getppid()}')\n"

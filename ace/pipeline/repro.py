@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ SECONDS = {
 SECONDS_OTHER = 5  # tables and figures
 STATUS_S = 30.0  # a longer stage shows the time to go again, at most so often
 GRACE_S = 10.0  # for DVC and its stage to end when they are asked to
+LOCK_COPY = ".dvc/tmp/dvc.lock"
 STAGE = re.compile(r"^(Running stage|Stage) '([^']+)'(.*)")
 ENTRY = re.compile(r"^  (\S.*):\n((?:    .*\n|\n)+)", re.MULTILINE)  # of a stage, in dvc.lock
 NOISE = (
@@ -191,6 +193,29 @@ def restore(folder, noted, frozen):
     return [(stage, outs(noted[stage])) for stage in undone]
 
 
+# --- a lock file that outlives a kill ----------------------------------------------------------------------------------
+
+
+def keep_lock(folder):
+    """A copy of dvc.lock, which DVC rewrites in place after every stage: whoever stops it then leaves half a file."""
+    if (folder / "dvc.lock").is_file():
+        (folder / LOCK_COPY).parent.mkdir(parents=True, exist_ok=True)
+        partial = (folder / LOCK_COPY).with_suffix(".partial")
+        shutil.copyfile(folder / "dvc.lock", partial)
+        partial.replace(folder / LOCK_COPY)
+
+
+def mend_lock(folder, kept_now=False):
+    """Puts the copy back where dvc.lock is half a file: empty or cut in a line, or with fewer stages than what was kept_now."""
+    lock, copy = folder / "dvc.lock", folder / LOCK_COPY
+    if not lock.is_file() or not copy.is_file():
+        return
+    fewer = kept_now and not entries(folder).keys() >= dict(ENTRY.findall(copy.read_text(encoding="utf-8"))).keys()
+    if fewer or not lock.read_bytes().endswith(b"\n"):
+        shutil.copyfile(copy, lock)
+        print("dvc.lock was stopped halfway; it is that of the last finished stage again", file=sys.stderr)
+
+
 # --- running it -------------------------------------------------------------------------------------------------------
 
 
@@ -200,10 +225,13 @@ def repro(folder, *arguments, targets=(), frozen=(), commit=""):
     frozen: names, without `@...`, of stages that are left as they are, with results of `commit`, and of which nothing is said.
     Raises WorkspaceError where these results are others than dvc.lock notes: it goes on noting what it did.
     """
+    mend_lock(folder)
+    keep_lock(folder)
     noted = entries(folder)
     try:
         code = _repro(folder, arguments, targets, frozen)
     finally:  # also when it is stopped
+        mend_lock(folder, kept_now=True)
         undone = restore(folder, noted, frozen)
     if undone:
         names, paths = ", ".join(stage for stage, _ in undone), " ".join(out for _, each in undone for out in each)
@@ -224,6 +252,7 @@ def _repro(folder, arguments, targets, frozen):
             if stage and kind(stage[2]) in frozen:
                 continue
             if stage:
+                keep_lock(folder)
                 print(clock.start(stage[2], runs=stage[1] == "Running stage"), flush=True)
                 said_s = clock.now()
             elif line.strip() and not line.startswith((*NOISE, "> ")):

@@ -33,6 +33,7 @@ from ace.pipeline.repro import (
     dvc,
     ended,
     expected_s,
+    mend_lock,
     repro,
     stage_names,
     surroundings,
@@ -148,6 +149,7 @@ def check(root, params_file):
 
     DVC deletes the outputs of a stage before it starts the stage, which would notice the mistake only then.
     """
+    mend_lock(root)
     command = [PYTHON, "-c", CHECK, str(params_file)]
     done = subprocess.run(command, cwd=root, env=surroundings(root), capture_output=True, text=True)
     if done.returncode:
