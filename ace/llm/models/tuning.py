@@ -1,0 +1,160 @@
+"""Fine-tuning of a pretrained model on the corpus: LoRA, and in the transplanted form the rows of its words.
+
+The corpus is that of the embedded model, and so are its samples, of f_LLM and of g_LLM. The loss counts the tokens of the replies
+by their position: the pad token is the end token too. A state is kept at every look at the held-out loss, so that a run that was
+killed goes on there, with the same bytes in the end.
+"""
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ace.llm.finetune import LORA_MODULES
+from ace.llm.models import embedded
+from ace.llm.models.corpus import Corpus
+from ace.llm.models.samples import Writer
+
+WARM_UP, LAST = 0.05, 0.02
+"""Share of the steps in which the rate rises, and the share of it that is left at the end of the cosine."""
+
+
+def parts(corpus, states, heldout_share):
+    """(corpus to learn from, corpus for the held-out loss): whole episodes, so that no scenario's decisions lie in both.
+
+    states: how many the first holds at least, or all where there are fewer; heldout_share: of the episodes, the last ones.
+    """
+    n = len(corpus.episodes) - max(1, round(heldout_share * len(corpus.episodes)))
+    taken, have = [], 0
+    for episode in corpus.episodes[:n]:
+        if have >= states:
+            break
+        taken.append(episode)
+        have += len(episode)
+    return Corpus(corpus.actions, taken, corpus.budget), Corpus(corpus.actions, corpus.episodes[n:], {})
+
+
+def samples(textmap, learned, unseen, settings):
+    """(pairs to learn from, pairs for the held-out loss), both (prompt, reply). settings: config.PretrainedModel."""
+    writer, other = Writer(textmap, learned), Writer(textmap, unseen)
+    other.worth = writer.worth  # which of two near equals is the label is a matter of what is learned from
+    return writer.draw(settings.steps * settings.batch_size, settings.seed), other.draw(settings.heldout, settings.seed + 1)
+
+
+def adapt(model, settings, with_rows):
+    """A PeftModel on `model`: new LoRA matrices, and if asked the embedding rows, are what learns."""
+    from peft import LoraConfig, get_peft_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        config = LoraConfig(
+            r=settings.rank, lora_alpha=2 * settings.rank, target_modules=LORA_MODULES, task_type="CAUSAL_LM"
+        )
+        adapted = get_peft_model(model, config)
+    adapted.get_base_model().get_input_embeddings().weight.requires_grad_(with_rows)
+    return adapted
+
+
+def tune(adapted, tokenizer, pairs, unseen, settings, state=None, progress=False):
+    """Train a model of `adapt` in place; it ends with the weights of the lowest held-out loss. Returns the training curve.
+
+    pairs, unseen: (prompt, reply) samples, those of `samples`; state: a file where the run is kept while it lasts, or None.
+    The curve: rows of {step, loss, loss_heldout}. It stops early after `patience` looks without a lower held-out loss.
+    """
+    run = _Run(adapted, tokenizer, pairs, unseen, settings)
+    if state is not None and Path(state).is_file():
+        run.load(state)
+    bar = tqdm(total=settings.steps, initial=run.step, desc="pretrained model", unit="step", disable=not progress)
+    while not run.is_done:
+        run.advance(bar.update)
+        if state is not None:
+            run.save(state)
+        bar.set_postfix(loss=f"{run.curve[-1]['loss']:.3f}", heldout=f"{run.curve[-1]['loss_heldout']:.3f}")
+    bar.close()
+    run.restore_best()
+    if state is not None:
+        Path(state).unlink(missing_ok=True)
+    return run.curve
+
+
+class _Run:
+    """One fine-tuning in progress."""
+
+    def __init__(self, adapted, tokenizer, pairs, unseen, settings):
+        self.adapted, self.settings, self.pad = adapted, settings, tokenizer.pad_token_id
+        self.encoded, self.unseen = embedded.encode(tokenizer, pairs), embedded.encode(tokenizer, unseen)
+        self.weights = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+        self.optimizer = torch.optim.AdamW(
+            self.weights.values(), lr=settings.lr, weight_decay=0.01, betas=(0.9, 0.98), fused=True
+        )
+        self.step, self.curve, self.best, self.best_loss, self.bad_looks = 0, [], {}, math.inf, 0
+        said = [settings.model_dump(), [ids for ids, _ in self.encoded + self.unseen]]
+        said.append([[name, list(p.shape)] for name, p in self.weights.items()])
+        self.identity = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    @property
+    def is_done(self):
+        return self.step == self.settings.steps or self.bad_looks == self.settings.patience
+
+    def advance(self, tick):
+        """Train until the next look at the held-out loss, and look. tick: called after every step."""
+        until, losses = min(self.step + self.settings.look_every, self.settings.steps), []
+        batches = embedded.length_batches(self.encoded, self.settings.batch_size, np.random.default_rng(self.settings.seed))
+        for _ in range(self.step):
+            next(batches)
+        self.adapted.train()
+        while self.step < until:
+            self.step += 1
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.settings.lr * share_of_rate(self.step, self.settings.steps)
+            loss = embedded.reply_loss(self.adapted, next(batches), self.pad)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
+            self.optimizer.step()
+            losses.append(float(loss.detach()))
+            tick()
+        heldout = embedded.mean_loss(self.adapted, self.unseen, self.pad)
+        self.adapted.eval()
+        self.curve.append({"step": self.step, "loss": float(np.mean(losses)), "loss_heldout": heldout})
+        self.bad_looks += 1
+        if heldout < self.best_loss:
+            self.best, self.best_loss, self.bad_looks = self._copy(), heldout, 0
+
+    def restore_best(self):
+        with torch.no_grad():
+            for name, weight in self.best.items():
+                self.weights[name].copy_(weight)
+
+    def _copy(self):
+        return {name: p.detach().clone() for name, p in self.weights.items()}
+
+    def save(self, path):
+        kept = {name: getattr(self, name) for name in ("step", "curve", "best", "best_loss", "bad_looks", "identity")}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(path).with_suffix(".partial")
+        torch.save({**kept, "weights": self._copy(), "optimizer": self.optimizer.state_dict()}, partial)
+        os.replace(partial, path)
+
+    def load(self, path):
+        """Go on from a state; one of other settings, samples or weights is left alone, and the run begins anew."""
+        state = torch.load(path, weights_only=True)
+        if state["identity"] != self.identity:
+            return
+        self.optimizer.load_state_dict(state["optimizer"])
+        with torch.no_grad():
+            for name, weight in state["weights"].items():
+                self.weights[name].copy_(weight)
+        for name in ("step", "curve", "best", "best_loss", "bad_looks"):
+            setattr(self, name, state[name])
+
+
+def share_of_rate(step, steps):
+    """The rate at a step (from 1), as a share of the highest: it rises linearly, then falls as a cosine."""
+    cosine = 0.5 * (1 + math.cos(math.pi * step / steps)) * (1 - LAST) + LAST
+    return min(step / max(1, round(WARM_UP * steps)), cosine)
