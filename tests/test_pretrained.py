@@ -24,7 +24,7 @@ from ace.llm.scoring import ScoringClient
 from ace.llm.text import Parsed
 
 TINY = {"form": "native", "seed": 3, "states": 10, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4, "steps": 12,
-        "lr": 1e-2, "look_every": 3, "patience": 9}  # fmt: skip
+        "lr": 1e-2, "look_every": 3, "patience": 9, "sizes": [10], "seeds": [3]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,10 @@ class PretrainedModel(Model):
     """Steps between two looks at the held-out loss, at which the run is kept too."""
     patience: Whole
     """It stops after so many looks without a lower held-out loss."""
+    sizes: Annotated[list[Whole], Field(min_length=1)]
+    """States of the corpus that the study of pretraining (studies/pretrained) tunes with, in the place of `states`."""
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    """And its seeds."""
 
 
 class Params(Model):

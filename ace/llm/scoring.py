@@ -19,8 +19,8 @@ AT_ONCE = 64
 class ScoringClient(Client):
     """Wraps a LocalClient with `decoding.Decoder`. f_LLM's reply is the action line alone, g_LLM's its adjustment.
 
-    actions: ids of the set that f_LLM's answers are taken from. Where none of them is legal and untried, or a prompt has no guide,
-    the wrapped client answers.
+    actions: ids of the set that f_LLM's answers are taken from. Where none of them is legal and untried, or where there is no
+    guide, the wrapped client answers.
     """
 
     def __init__(self, client, actions):

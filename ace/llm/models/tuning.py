@@ -1,42 +1,52 @@
 """Fine-tuning of a pretrained model on the corpus: LoRA, and in the transplanted form the rows of its words.
 
+    python -m ace.llm.models.tuning wcci2020 [--output results] [--seed 7]      writes <output>/pretrained_model/wcci2020/
+
 The corpus is that of the embedded model, and so are its samples, of f_LLM and of g_LLM. The loss counts the tokens of the replies
 by their position: the pad token is the end token too. A state is kept at every look at the held-out loss, so that a run that was
 killed goes on there, with the same bytes in the end.
 """
 
+import argparse
 import hashlib
 import json
 import math
 import os
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from tqdm import tqdm
 
+from ace import config
+from ace.grid.environment import World
 from ace.llm.finetune import LORA_MODULES
-from ace.llm.models import embedded
-from ace.llm.models.corpus import Corpus
+from ace.llm.models import checkpoint, corpus, embedded, pretrained
 from ace.llm.models.samples import Writer
+from ace.llm.models.training import frequency_ranking
+from ace.llm.text import TextMap
 
 WARM_UP, LAST = 0.05, 0.02
 """Share of the steps in which the rate rises, and the share of it that is left at the end of the cosine."""
 
 
-def parts(corpus, states, heldout_share):
+def parts(made, states, heldout_share):
     """(corpus to learn from, corpus for the held-out loss): whole episodes, so that no scenario's decisions lie in both.
 
-    states: how many the first holds at least, or all where there are fewer; heldout_share: of the episodes, the last ones.
+    made: corpus.Corpus; states: how many the first holds at least, or all where there are fewer; heldout_share: of the episodes,
+    the last ones.
     """
-    n = len(corpus.episodes) - max(1, round(heldout_share * len(corpus.episodes)))
+    n = len(made.episodes) - max(1, round(heldout_share * len(made.episodes)))
     taken, have = [], 0
-    for episode in corpus.episodes[:n]:
+    for episode in made.episodes[:n]:
         if have >= states:
             break
         taken.append(episode)
         have += len(episode)
-    return Corpus(corpus.actions, taken, corpus.budget), Corpus(corpus.actions, corpus.episodes[n:], {})
+    return corpus.Corpus(made.actions, taken, made.budget), corpus.Corpus(made.actions, made.episodes[n:], {})
 
 
 def samples(textmap, learned, unseen, settings):
@@ -50,12 +60,10 @@ def adapt(model, settings, with_rows):
     """A PeftModel on `model`: new LoRA matrices, and if asked the embedding rows, are what learns."""
     from peft import LoraConfig, get_peft_model
 
+    lora = LoraConfig(r=settings.rank, lora_alpha=2 * settings.rank, target_modules=LORA_MODULES, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        config = LoraConfig(
-            r=settings.rank, lora_alpha=2 * settings.rank, target_modules=LORA_MODULES, task_type="CAUSAL_LM"
-        )
-        adapted = get_peft_model(model, config)
+        adapted = get_peft_model(model, lora)
     adapted.get_base_model().get_input_embeddings().weight.requires_grad_(with_rows)
     return adapted
 
@@ -158,3 +166,59 @@ def share_of_rate(step, steps):
     """The rate at a step (from 1), as a share of the highest: it rises linearly, then falls as a cosine."""
     cosine = 0.5 * (1 + math.cos(math.pi * step / steps)) * (1 - LAST) + LAST
     return min(step / max(1, round(WARM_UP * steps)), cosine)
+
+
+# --- as a stage -------------------------------------------------------------------------------------------------------
+
+
+def make(environment, output="results", seed=None, progress=True):
+    """Fine-tune the pretrained model on an environment's corpus; returns (folder, training curve).
+
+    Writes <output>/pretrained_model/<environment>/: what `checkpoint.save_tuned` writes, training_curve.csv and
+    model_manifest.json with the set of actions and what the corpus cost, as the stage language_model has them.
+    """
+    params, started = config.load(), time.time()
+    params.environment(environment)
+    settings = params.pretrained_model
+    if seed is not None:
+        settings = settings.model_copy(update={"seed": seed})
+    base, words = pretrained.folder(), config.root() / "results" / "language_model" / environment
+    model, tokenizer = checkpoint.in_form(settings.form, words, base)
+    made = corpus.build(params, environment, progress)
+    world = World(params.environment(environment), params.scenarios, params.base.operator)
+    learned, unseen = parts(made, settings.states, settings.heldout_share)
+    pairs, held = samples(TextMap(world), learned, unseen, settings)
+    adapted = adapt(model, settings, with_rows=settings.form == "transplanted")
+    state = config.root() / pretrained.PLACE / "tuning" / f"{environment}-{settings.seed}.pt"
+    curve = pd.DataFrame(tune(adapted, tokenizer, pairs, held, settings, state, progress)).round(4)
+    folder = config.root() / output / "pretrained_model" / environment
+    folder.mkdir(parents=True, exist_ok=True)
+    curve.to_csv(folder / "training_curve.csv", index=False, lineterminator="\n")
+    manifest = {
+        "environment": environment, "scale": params.scale, "base": pretrained.MODEL, "settings": settings.model_dump(),
+        "states": len(learned.visits), "actions": [int(a) for a in made.actions],
+        "ranking": [int(a) for a in frequency_ranking(TextMap(world), learned)], "budget": made.budget,
+    }  # fmt: skip
+    (folder / "model_manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    note = {"form": settings.form, "environment": environment, "base_sha256": checkpoint.weights_digest(base)}
+    checkpoint.save_tuned(adapted, tokenizer, folder, {**note, "seed": settings.seed})
+    print(f"{config.named(folder)}: {len(curve)} looks, {time.time() - started:.0f} s")
+    return folder, curve
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m ace.llm.models.tuning", description="Tune the pretrained model.")
+    parser.add_argument("environment", help="a name under `environments` in params.yaml")
+    parser.add_argument("--output", default="results", help="the folder that pretrained_model/ is in")
+    parser.add_argument("--seed", type=int, help="in the place of `pretrained_model.seed`")
+    given = parser.parse_args(arguments)
+    try:
+        make(given.environment, given.output, given.seed)
+    except config.ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
