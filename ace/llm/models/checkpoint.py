@@ -20,6 +20,8 @@ from ace.config import ConfigError
 from ace.llm.models import embedded, pretrained
 
 FORMS = ("native", "transplanted")
+TUNED = "results/pretrained_model/{env}"
+"""Where ace/llm/models/tuning.py leaves what it has tuned, and what variants that ask it name as `llm.path`."""
 NOTE, ROWS, WORDS, ADAPTER = "tuned.json", "rows.safetensors", "tokenizer.json", "adapter_model.safetensors"
 
 
@@ -42,6 +44,12 @@ def load(source, environment=None):
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
+
+
+def cure(place, environment):
+    """What to do where a checkpoint is asked for at a place and is not there: the end of an error message."""
+    ours = str(place).endswith(TUNED.replace("{env}", environment))
+    return f": python -m ace.llm.models.tuning {environment} makes it, after `make pretrained`" if ours else ""
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------

@@ -97,9 +97,10 @@ class _Run:
         self.adapted, self.settings, self.pad = adapted, settings, tokenizer.pad_token_id
         self.encoded, self.unseen = embedded.encode(tokenizer, pairs), embedded.encode(tokenizer, unseen)
         self.weights = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.AdamW(
-            self.weights.values(), lr=settings.lr, weight_decay=0.01, betas=(0.9, 0.98), fused=True
-        )
+        rows = [p for name, p in self.weights.items() if "lora_" not in name]
+        lora = [p for name, p in self.weights.items() if "lora_" in name]
+        groups = [{"params": lora, "highest": settings.lr}, {"params": rows, "highest": settings.rows_lr}]
+        self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
         self.step, self.curve, self.best, self.best_loss, self.bad_looks = 0, [], {}, math.inf, 0
         said = [settings.model_dump(), [ids for ids, _ in self.encoded + self.unseen]]
         said.append([[name, list(p.shape)] for name, p in self.weights.items()])
@@ -119,7 +120,7 @@ class _Run:
         while self.step < until:
             self.step += 1
             for group in self.optimizer.param_groups:
-                group["lr"] = self.settings.lr * share_of_rate(self.step, self.settings.steps)
+                group["lr"] = group["highest"] * share_of_rate(self.step, self.settings.steps)
             loss = embedded.reply_loss(self.adapted, next(batches), self.pad)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
