@@ -586,6 +586,17 @@ def test_a_state_of_another_run_is_not_continued(textmap, base, words, tmp_path,
     assert starts == [12, 0]
 
 
+def test_a_state_that_cannot_be_read_is_not_continued(textmap, base, words, tmp_path):
+    (tmp_path / "state.pt").write_bytes(b"half")
+    _, _, curve = tuned(textmap, base, words, tmp_path / "state.pt")
+    assert [row["step"] for row in curve] == [3, 6, 9, 12]
+
+
+def test_a_loss_that_is_no_number_ends_in_one_line(textmap, base, words):
+    with pytest.raises(config.ConfigError, match=r"^the loss is (nan|inf) at step \d+: lower pretrained_model.lr or rows_lr$"):
+        tuned(textmap, base, words, lr=1e30, steps=24)
+
+
 def test_tuning_lowers_the_loss_and_stops_early_with_the_best_weights(textmap, base, words):
     adapted, tokenizer, curve = tuned(textmap, base, words, steps=60, look_every=5, patience=2, lr=5e-2)
     losses = [row["loss_heldout"] for row in curve]

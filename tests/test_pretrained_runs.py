@@ -166,6 +166,10 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     for other in ("random_weights", "from_scratch", "classifier", "frequency"):
         difference = value["finetuned", 30, "one_proposal"] - value[other, 30, "one_proposal"]
         assert value["finetuned", 30, f"one_proposal_minus_{other}"] == pytest.approx(difference, abs=2e-4)
+    scored = value["finetuned", 30, "one_proposal_scored"]
+    assert value["finetuned", 30, "one_proposal_scored_minus_written"] == pytest.approx(
+        scored - value["finetuned", 30, "one_proposal"], abs=2e-4
+    )
     with_language = measured[measured["metric"] == "critic_sign"]["proposer"].unique()
     assert set(with_language) == {"zero_shot", "finetuned", "random_weights", "from_scratch"}
     # What is kept is not computed again.

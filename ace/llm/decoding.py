@@ -67,6 +67,7 @@ class Decoder:
         self.instructions = tokenizer(texts, add_special_tokens=False)["input_ids"]
         self._weights, self._read = None, {}
 
+    @torch.no_grad()
     def generate(self, model, texts, max_new_tokens, temperature=0.0, processor=None):
         """Replies as token ids, (B, T) int64, padded at the end, and how many tokens the prompts have. Draws from torch's global
         generator.
@@ -125,6 +126,7 @@ class Decoder:
             self._read[key] = cache
         return self._read[key]
 
+    @torch.no_grad()
     def mean_log_probability(self, model, text, answers):
         """Of each answer's tokens after a prompt: (n,) float64 numpy, nats per token. answers: lists of token ids, the end
         included."""

@@ -5,7 +5,6 @@ length, or an action with few elements would win by having few tokens (Tan et al
 """
 
 import numpy as np
-import torch
 
 from ace.llm.clients import Client, LocalClient
 from ace.llm.constrained_decoding import Verdict
@@ -48,10 +47,9 @@ class ScoringClient(Client):
         (text,) = embedded.chat([prompt], tokenizer)
         encoded = [[*each, tokenizer.eos_token_id] for each in tokenizer(answers, add_special_tokens=False)["input_ids"]]
         found, order = np.zeros(len(answers)), sorted(range(len(answers)), key=lambda i: len(encoded[i]))
-        with torch.no_grad():
-            for i in range(0, len(order), AT_ONCE):
-                part = order[i : i + AT_ONCE]
-                found[part] = self.inner.decoder.mean_log_probability(self.inner.model, text, [encoded[j] for j in part])
+        for i in range(0, len(order), AT_ONCE):
+            part = order[i : i + AT_ONCE]
+            found[part] = self.inner.decoder.mean_log_probability(self.inner.model, text, [encoded[j] for j in part])
         self.tokens += len(tokenizer(text, add_special_tokens=False)["input_ids"]) + sum(map(len, encoded))
         return found
 

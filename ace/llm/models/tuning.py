@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import pandas as pd
@@ -122,11 +123,13 @@ class _Run:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["highest"] * share_of_rate(self.step, self.settings.steps)
             loss = embedded.reply_loss(self.adapted, next(batches), self.pad)
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                raise config.ConfigError(f"the loss is {losses[-1]} at step {self.step}: lower pretrained_model.lr or rows_lr")
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
             self.optimizer.step()
-            losses.append(float(loss.detach()))
             tick()
         heldout = embedded.mean_loss(self.adapted, self.unseen, self.pad)
         self.adapted.eval()
@@ -151,8 +154,11 @@ class _Run:
         os.replace(partial, path)
 
     def load(self, path):
-        """Go on from a state; one of other settings, samples or weights is left alone, and the run begins anew."""
-        state = torch.load(path, weights_only=True)
+        """Go on from a state. Where it is of other settings, samples or weights, or can't be read, the run begins anew."""
+        try:
+            state = torch.load(path, weights_only=True)
+        except (OSError, RuntimeError, EOFError, UnpicklingError):
+            return
         if state["identity"] != self.identity:
             return
         self.optimizer.load_state_dict(state["optimizer"])

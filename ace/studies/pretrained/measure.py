@@ -31,10 +31,11 @@ from ace.llm.clients import LocalClient
 from ace.llm.controls import control
 from ace.llm.models import checkpoint, corpus, embedded, pretrained, tuning
 from ace.llm.models.critic_rates import truth_of
-from ace.llm.models.heldout import JUDGED, heldout_states
+from ace.llm.models.heldout import JUDGED, heldout_states, one_proposal
 from ace.llm.models.rates import outcomes
 from ace.llm.models.samples import Writer
 from ace.llm.models.training import frequency_ranking
+from ace.llm.scoring import ScoringClient
 from ace.llm.text import Decision, TextMap
 from ace.llm.value_critic import ValueCritic, key_decisions
 from ace.stats import mean_interval
@@ -44,6 +45,8 @@ from ace.studies.proposers.measure import HELPED, distinct_states, outcomes_of
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
 LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
 METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
+SCORED = 150
+"""States in which all actions of the set are scored too (llm/scoring.py), the first ones: it takes several times as long."""
 
 
 class Bench:
@@ -81,7 +84,14 @@ class Bench:
         columns, _ = outcomes(self.whatif, self.textmap, client, self.states, run.refine, [], seed, free)
         said = ValueCritic(client, self.textmap, run.shape).judge([(self.decided[e], p) for e, p in self.keys], seed)
         right = [multiple is not None and (multiple > 0) == good for multiple, good in zip(said, self.truth, strict=True)]
-        return {**{metric: columns["model", metric] for metric in METRICS}, "critic_sign": right}
+        found = {**{metric: columns["model", metric] for metric in METRICS}, "critic_sign": right}
+        if client.decoder:
+            some = self.states[:SCORED]
+            scoring = ScoringClient(client, self.corpus.actions)
+            hits = one_proposal(scoring, self.textmap, self.whatif, some, run.refine, seed)
+            found["one_proposal_scored"] = hits
+            found["one_proposal_scored_minus_written"] = np.subtract(hits, found["one_proposal"][:SCORED], dtype=float)
+        return found
 
     def ranked(self, actor):
         """The same of a proposer without language: it judges nothing, and all that it proposes can be read."""
@@ -125,6 +135,7 @@ def measure(environment, output="results", progress=True):
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot; n held-out states or, of
     critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
     one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the same size.
+    one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
     params = config.load()
     params.environment(environment)
@@ -173,7 +184,7 @@ def table_of(environment, found, groups, episodes):
                 for other, of in others.items() if (other, of) in found
             }  # fmt: skip
         for metric, values in {**columns, **compared}.items():
-            interval = mean_interval(np.asarray(values), episodes if metric == "critic_sign" else groups)
+            interval = mean_interval(np.asarray(values), (episodes if metric == "critic_sign" else groups)[: len(values)])
             rows.append([environment, proposer, size, metric, *interval.values(), len(values)])
     return pd.DataFrame(rows, columns=COLUMNS)
 
