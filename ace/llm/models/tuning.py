@@ -15,7 +15,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from pickle import UnpicklingError
 
 import numpy as np
 import pandas as pd
@@ -157,7 +156,7 @@ class _Run:
         """Go on from a state. Where it is of other settings, samples or weights, or can't be read, the run begins anew."""
         try:
             state = torch.load(path, weights_only=True)
-        except (OSError, RuntimeError, EOFError, UnpicklingError):
+        except Exception:  # a broken file brings whatever its parser raises
             return
         if state["identity"] != self.identity:
             return
