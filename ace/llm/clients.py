@@ -13,14 +13,15 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 
 from ace.config import ConfigError
 from ace.llm.constrained_decoding import LegalDecoding, Spelling
-from ace.llm.models import embedded
+from ace.llm.decoding import Decoder, can_decode
+from ace.llm.models import checkpoint, embedded, pretrained
 from ace.llm.text import template
 
 BATCH = 64
@@ -45,27 +46,15 @@ def open_client(settings, env, seed, root):
         return LocalClient(*embedded.load(path), settings, f"embedded-{env}")
     # Transcripts show the folder's name, not where it lies on this machine.
     folder = Path(root) / settings.model if settings.model else path
+    if Path(settings.model or place) == pretrained.PLACE / pretrained.MODEL:
+        folder = pretrained.folder(root)
     if not folder.is_dir() and (not settings.model or settings.model.startswith((".", "/")) or settings.model.count("/") > 1):
         key, given = ("model", settings.model) if settings.model else ("path", place)
-        raise ConfigError(f"llm.{key}: no checkpoint at {given!r}: there is no such folder")
+        raise ConfigError(f"llm.{key}: no checkpoint at {given!r}: there is no such folder{checkpoint.cure(given, env)}")
     source = folder if folder.is_dir() or not settings.model else settings.model
-    return LocalClient(*_checkpoint(str(source)), settings, folder.name if source is folder else settings.model)
-
-
-def _checkpoint(source):
-    """(model, tokenizer) of any causal model of transformers: a folder, or a name on the hub. On a GPU if there is one."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    embedded.without_bars()
-    device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", "auto")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype).to(device).eval()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no checkpoint at {source!r}: {_one_line(error)}") from None
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return model, tokenizer
+    loaded = checkpoint.load(str(source), env)
+    name = settings.model if source is not folder else folder.name if folder.name != env else f"{folder.parent.name}-{env}"
+    return LocalClient(*loaded, settings, name, fast=True)
 
 
 class Client:
@@ -103,9 +92,11 @@ class Client:
 class LocalClient(Client):
     """A transformers model in this process: the embedded one, or a checkpoint with its chat template."""
 
-    def __init__(self, model, tokenizer, settings, name):
+    def __init__(self, model, tokenizer, settings, name, fast=False):
+        """fast: by `decoding.Decoder`, for models of many layers, where the model allows it; else by transformers' `generate`."""
         super().__init__(settings, name)
         self.model, self.tokenizer = model, tokenizer
+        self.decoder = Decoder(tokenizer) if fast and can_decode(model) else None
 
     @property
     def decoding(self):
@@ -132,19 +123,29 @@ class LocalClient(Client):
         return replies
 
     def _generate(self, texts, guides):
+        end, masked = self.tokenizer.eos_token_id, any(guide is not None for guide in guides)
+        if self.decoder:
+            masks = partial(LegalDecoding, guides, self._spelling, end) if masked else None
+            out, read = self.decoder.generate(
+                self.model, texts, self.settings.max_new_tokens, self.settings.temperature, masks
+            )
+            return self._said(read, out)
         inputs = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         ids, mask = inputs["input_ids"].to(self.model.device), inputs["attention_mask"].to(self.model.device)
         sampling = {"do_sample": False}
         if self.settings.temperature > 0:
             sampling = {"do_sample": True, "temperature": self.settings.temperature, "top_k": 0, "top_p": 1.0}
-        end, width, masks = self.tokenizer.eos_token_id, ids.shape[1], []
-        if any(guide is not None for guide in guides):
-            masks = [LegalDecoding(guides, self._spelling, end, width)]
+        width = ids.shape[1]
+        masks = [LegalDecoding(guides, self._spelling, end, width)] if masked else []
         out = self.model.generate(
             input_ids=ids, attention_mask=mask, max_new_tokens=self.settings.max_new_tokens,
             pad_token_id=self.tokenizer.pad_token_id, eos_token_id=end, logits_processor=masks, **sampling,
         )[:, width:]  # fmt: skip
-        self.tokens += int(mask.sum()) + int((out != self.tokenizer.pad_token_id).sum())
+        return self._said(int(mask.sum()), out)
+
+    def _said(self, read, out):
+        """Replies of token ids (B, T), padded; counts them and the tokens of the prompts, `read`."""
+        self.tokens += read + int((out != self.tokenizer.pad_token_id).sum())
         return self.tokenizer.batch_decode(out, skip_special_tokens=True)
 
 

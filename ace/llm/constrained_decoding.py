@@ -11,7 +11,7 @@ All of this is our reading: the paper only validates afterwards.
 """
 
 import re
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -35,10 +35,11 @@ class Guide:
         """legal: legality vector of the state, (L,) uint8; forbidden: action ids that are not wanted, do nothing may be one.
 
         avoided: substations that are not to be named; where there is no other one left, they may be. With any such set, an empty
-        one too, `unwanted` holds the names of all substations that can't be answered, so that the reasons don't argue for them.
+        one too, `unwanted` holds the names of all substations that can't be answered, so that the reasons don't argue for them,
+        and `wanted` those of all others.
         """
         self.textmap, self.catalogue, self.legal = textmap, textmap.catalogue, legal
-        self.avoided, self.unwanted = avoided, []
+        self.avoided, self.unwanted, self.wanted = avoided, [], []
         self.forbidden = np.array(sorted(forbidden), dtype=np.int64)
         self._done, self._places = "", {"": (self._first_units(), False)}
 
@@ -87,7 +88,8 @@ class Guide:
             subs.append(c.hub)
         if self.avoided is not None:
             subs = [s for s in subs if s not in self.avoided] or subs
-            self.unwanted = [f"substation {s}" for s in range(c.n_sub) if s not in subs]
+            names = [(f"substation {s}", s in subs) for s in range(c.n_sub)]
+            self.unwanted, self.wanted = ([name for name, may in names if may is kept] for kept in (False, True))
         units = {" do nothing": _complete} if enumerated[0] else {}
         return units | {f" substation {s}": partial(self._substation, s) for s in subs}
 
@@ -131,13 +133,13 @@ def _complete():
 class Verdict:
     """What may follow where g_LLM adjusts the key decision: its number, and one of the four multiples of K."""
 
-    unwanted = ()
+    unwanted = wanted = ()
 
     begun = re.compile(r"(?:^|[\r\n])\s*adjustments\s*:?[ \t]*[\r\n](\s*)$", re.IGNORECASE | re.ASCII)
 
     def __init__(self, number):
         """number: of the key decision in the prompt."""
-        answers = [adjustment(number, multiple) for multiple in MULTIPLES]
+        self.number, answers = number, [adjustment(number, multiple) for multiple in MULTIPLES]
         self._answers = answers + [" " + answer for answer in answers]  # some tokenizers begin every word with its space
 
     def follow(self, text):
@@ -159,7 +161,7 @@ class Spelling:
         texts = tokenizer.batch_decode([[anchor, i] for i in ids], **options)
         self.text = {i: text[cut:] for i, text in zip(ids, texts, strict=True)}
         self._id = {text: i for i, text in reversed(self.text.items()) if text}
-        self._known = {"": []}
+        self._known, self._leading = {"": []}, {}
 
     def first(self, text):
         """Ids of the tokens that `text` may begin with, such that the tokenizer can also write its rest."""
@@ -172,16 +174,68 @@ class Spelling:
         """Ids of the tokens that are this name, with a space before it or without: none where it is written in pieces."""
         return [self._id[text] for text in (name, " " + name) if text in self._id]
 
+    @cached_property
+    def _beginnings(self):
+        """{(space, digits, whether more follows) that a token's text begins with: ids}."""
+        found = {}
+        for i, text in self.text.items():
+            space, digits, more = _BEGINNING.match(text).groups()
+            found.setdefault((space, digits, bool(more)), []).append(i)
+        return found
+
+    def leading_to(self, written, unwanted, wanted):
+        """Ids of the tokens after which a name of some pieces is complete and unwanted, or can only become such a one.
+
+        written: what stands after the name's word, " 1" of "substation 1"; unwanted, wanted: frozensets of numbers as text. The
+        end of the reply, which has no text, counts as a token of its own, with the id None.
+        """
+        key = (written, unwanted, wanted)
+        if key not in self._leading:
+            ids = [None] if written.strip() in unwanted else []
+            for (space, digits, more), those in self._beginnings.items():
+                named = _NUMBERED.match(f"{written}{space}{digits}{'.' * more}")
+                if named and (named[1] in unwanted if named[2] else _only(named[1], unwanted, wanted)):
+                    ids += those
+            self._leading[key] = ids
+        return self._leading[key]
+
+
+_BEGINNING = re.compile(r"(\s*)([0-9]*)(.?)", re.DOTALL)
+_NUMBERED = re.compile(r"\s+([0-9]+)(.?)", re.DOTALL)
+
+
+def _only(digits, unwanted, wanted):
+    """Whether numbers that begin so are unwanted, and none is wanted."""
+    return any(n.startswith(digits) for n in unwanted) and not any(n.startswith(digits) for n in wanted)
+
+
+class _Pieces:
+    """Of one guide's unwanted names, those that are written in pieces: which token may not come next in the reasons."""
+
+    def __init__(self, guide, spelling):
+        split = [name.rpartition(" ") for name in guide.unwanted if not spelling.whole(name)]
+        self.spelling, self.unwanted = spelling, frozenset(number for _, _, number in split)
+        self.wanted = frozenset(name.rpartition(" ")[2] for name in guide.wanted)
+        words = "|".join(sorted({re.escape(word) for word, _, _ in split}))
+        self.begun = re.compile(rf"\b(?:{words})(\s*|\s+[0-9]+)$", re.IGNORECASE) if split else None
+
+    def masked(self, text):
+        """Ids of tokens, None for the end of the reply. text: what the reply holds so far."""
+        begun = self.begun.search(text) if self.begun else None
+        return self.spelling.leading_to(begun[1], self.unwanted, self.wanted) if begun else []
+
 
 class LegalDecoding(LogitsProcessor):
-    """Masks the batch of one `generate` call. A row is free until its answer line begins, but for unwanted names; then it is
-    guided to the end."""
+    """Masks the batch of one `generate` call. A row is free until its answer line begins, but for unwanted names, in one piece or
+    in many; then it is guided to the end."""
 
     def __init__(self, guides, spelling, end, start):
         """guides: a Guide, a Verdict or None for each row; end: id of the end token; start: width of the prompts in tokens."""
         self.guides, self.spelling, self.end, self.start = list(guides), spelling, end, start
         names = [guide.unwanted if guide else () for guide in self.guides]
         self.unwanted = [[i for name in row for i in spelling.whole(name)] for row in names]
+        # Names that the tokenizer writes in pieces: their numbers, those of the wanted ones, and the word before them.
+        self.pieces = [_Pieces(guide, spelling) if guide else None for guide in self.guides]
         self.texts = [""] * len(self.guides)  # the reply of a row while it is free
         self.answers = [None] * len(self.guides)  # what stands where the guide leads, else None
 
@@ -196,6 +250,7 @@ class LegalDecoding(LogitsProcessor):
                 continue
             if answer is None:
                 free += [(row, i) for i in self.unwanted[row]]
+                free += [(row, self.end if i is None else i) for i in self.pieces[row].masked(self.texts[row])]
                 continue
             ids = self._allowed(row, answer)
             if not ids:

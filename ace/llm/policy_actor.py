@@ -76,7 +76,7 @@ class PolicyActor:
 
     With `new_substation_each_round` (our reading, the proposer llm_elsewhere) each further round names a substation where
     nothing was validated yet, or to do nothing; any where none is left. Without it a small model that is asked again stays
-    at its first substation. The reasons, too, name only substations that the answer may name (if a name is one token).
+    at its first substation. The reasons, too, name only substations that the answer may name.
 
     counts: proposals, unparsable, illegal, repeated, validated, improved: of all calls so far; state_dict() holds them.
     """

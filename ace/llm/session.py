@@ -18,7 +18,7 @@ from ace.llm.value_critic import ValueCritic
 class LlmSession:
     """f_LLM (`actor`) and g_LLM (`critic`) on one client and one recorder.
 
-    pretraining: what making the embedded model has cost, from its manifest (empty for other clients).
+    pretraining: what the corpus of a model that was made here has cost, from its manifest (empty for other models).
     rate: one-proposal rate on the held-out states of the weights in use, None before the first LoRA round.
     finetune_s: seconds that the LoRA rounds took, without those of asking the model.
     """
@@ -45,8 +45,10 @@ class LlmSession:
             if settings.finetune.heldout and self.can_be_tuned:
                 states = _heldout_file(place, root, environment)
                 self.heldout = load_states(states, settings.finetune.heldout)
-        embedded = settings.llm.client == "embedded" and (place / "model_manifest.json").is_file()
-        self.pretraining = read_model_manifest(settings.llm, environment, root)["budget"] if embedded else {}
+        # What lies at `path` was made here of a corpus, unless a checkpoint is named: its folder then only lends the actions.
+        ours = settings.llm.client == "embedded" or (settings.llm.client == "checkpoint" and not settings.llm.model)
+        made = ours and (place / "model_manifest.json").is_file()
+        self.pretraining = read_model_manifest(settings.llm, environment, root)["budget"] if made else {}
 
     @property
     def can_be_tuned(self):

@@ -13,6 +13,7 @@ import torch
 
 from ace.config import ConfigError
 from ace.llm.clients import ClientError, open_client
+from ace.llm.models import checkpoint, pretrained
 from ace.preflight.plan import MODEL_FOLDER, fail, note, ok
 
 PATIENCE_S = 8.0  # for one word from a server
@@ -115,6 +116,14 @@ def weights_gb(source):
     return sum(p.numel() for p in model.parameters()) * each / 1e9, "its config"
 
 
+def _tuned(what, source, workspace):
+    """A folder with an adapter: all it needs beside its own files is the base."""
+    try:
+        return ok(what, f"an adapter, with its base at {pretrained.folder(workspace)}")
+    except ConfigError as error:
+        return fail(what, str(error))
+
+
 def _checkpoint(llm, cells, workspace):
     from transformers import AutoTokenizer
 
@@ -122,6 +131,10 @@ def _checkpoint(llm, cells, workspace):
     what = f"language model, checkpoint {source} {_of(cells)}"
     if not llm.model and (stage := _maker(llm, cells)):
         return ok(what, f"the stage {stage} makes it")
+    if (Path(source) / checkpoint.NOTE).is_file():
+        return _tuned(what, source, workspace)
+    if cure := checkpoint.cure(source, cells[0].environment):
+        return fail(what, f"no tuned model there{cure}")
     if not Path(source).is_dir() and not HUB.fullmatch(source):
         return fail(what, "neither a folder (paths start from the workspace's) nor a name on the hub: correct llm.model")
     offline = os.environ.get("HF_HUB_OFFLINE", "1") != "0"

@@ -52,7 +52,7 @@ def make_tokenizer(textmap, texts):
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = splitter
     tokenizer.add_tokens([AddedToken(part, normalized=False) for part in fixed])
-    return _wrap(tokenizer_object=tokenizer)
+    return wrap(tokenizer_object=tokenizer)
 
 
 def _without(text, fixed):
@@ -61,7 +61,7 @@ def _without(text, fixed):
     return text
 
 
-def _wrap(**source):
+def wrap(**source):
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
@@ -109,7 +109,7 @@ def load(folder):
 
     without_bars()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-    return model, _wrap(tokenizer_file=str(folder / "tokenizer.json"))
+    return model, wrap(tokenizer_file=str(folder / "tokenizer.json"))
 
 
 def without_bars():
@@ -164,7 +164,7 @@ def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), prog
     encoded, unseen = encode(tokenizer, samples), encode(tokenizer, heldout) if heldout else []
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=lr, weight_decay=0.01, betas=(0.9, 0.98))
-    batches = _batches(encoded, batch_size, np.random.default_rng(seed))
+    batches = length_batches(encoded, batch_size, np.random.default_rng(seed))
     warm, every, curve, recent = max(1, steps // 20), max(1, steps // 20), [], []
     model.train()
     bar = tqdm(total=steps, desc="language model", unit="step", disable=not progress)
@@ -200,7 +200,7 @@ def mean_loss(model, encoded, pad):
     return total / sum(len(ids) - start for ids, start in encoded)
 
 
-def _batches(encoded, size, rng):
+def length_batches(encoded, size, rng):
     """Endless batches; samples of like length go together (little padding), in an order that is random."""
     while True:
         order = rng.permutation(len(encoded))

@@ -107,25 +107,11 @@ def measure_rates(environment, plain):
     """
     params, world, _, textmap, manifest, model, tokenizer = _bench(environment)
     settings, run, whatif = params.language_model, params.base, WhatIf(world)
-    anew = params.scenarios.model_copy(update={"seed": params.scenarios.seed + 1})
-    fresh = unseen_validation(world, anew, params.proposers.episodes, "proposers.episodes")
-    world, states = with_validation(world, Beyond(fresh, params.scenarios.validation)), {}
-    wanted, bar = STATES * settings.heldout_states, tqdm(desc=f"{environment}, held-out states", unit="state")
-    bar.total = wanted
-    for number in range(PASSES):
-        if len(states) < wanted:
-            found, _ = heldout_states(
-                world, whatif, np.array(manifest["actions"]), settings.shortlist, run.refine.margin,
-                A_PASS * settings.heldout_states, settings.seed + number,
-            )  # fmt: skip
-            states |= {b"".join(a.tobytes() for a in state.to_arrays().values()): state for state in found}
-            bar.update(min(len(states), wanted) - bar.n)
-    bar.close()
+    found, ranking = distinct_states(params, world, whatif, environment, manifest["actions"]), manifest["ranking"]
     client, unmasked = (
         LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f"embedded-{environment}")
         for changes in ({}, {"masked": False})
     )
-    found, ranking = list(states.values())[:wanted], manifest["ranking"]
     columns, _ = outcomes(whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
     lookup = control("frequency", world, whatif, run.refine, run.greedy.shortlist, ranking)
     classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
@@ -142,6 +128,29 @@ def measure_rates(environment, plain):
         for name, other in PAIRED for metric in HELPED
     }  # fmt: skip
     return tabled(environment, columns, [state.scenario for state in found])
+
+
+def distinct_states(params, world, whatif, environment, actions):
+    """STATES * `language_model.heldout_states` different held-out states, or fewer where PASSES give fewer: list of GridState.
+
+    actions: ids of the set, do nothing first.
+    """
+    settings = params.language_model
+    anew = params.scenarios.model_copy(update={"seed": params.scenarios.seed + 1})
+    fresh = unseen_validation(world, anew, params.proposers.episodes, "proposers.episodes")
+    world, states = with_validation(world, Beyond(fresh, params.scenarios.validation)), {}
+    wanted, bar = STATES * settings.heldout_states, tqdm(desc=f"{environment}, held-out states", unit="state")
+    bar.total = wanted
+    for number in range(PASSES):
+        if len(states) < wanted:
+            found, _ = heldout_states(
+                world, whatif, np.array(actions), settings.shortlist, params.base.refine.margin,
+                A_PASS * settings.heldout_states, settings.seed + number,
+            )  # fmt: skip
+            states |= {b"".join(a.tobytes() for a in state.to_arrays().values()): state for state in found}
+            bar.update(min(len(states), wanted) - bar.n)
+    bar.close()
+    return list(states.values())[:wanted]
 
 
 def outcomes_of(params, name, actor, states):

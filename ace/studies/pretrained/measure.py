@@ -1,0 +1,211 @@
+"""What pretraining is worth: a pretrained model's proposals and judgements, tuned on ever more of the corpus (our measurement).
+
+Every proposer is asked in the same held-out states, and each learns from the same states of the corpus:
+
+    zero_shot        the pretrained model in its native form, as it comes
+    finetuned        the same in the form that `pretrained_model.form` names, LoRA on the corpus (llm/models/tuning.py)
+    random_weights   a body of the same shape with new weights, fine-tuned alike: without it nothing is said about pretraining
+    from_scratch     the embedded model, trained on these states
+    classifier       a plain network on the same labels (studies/proposers/classifier.py)
+    frequency        the lookup table: the actions most often best in these states
+
+    python -m ace.studies.pretrained.measure wcci2020 [--output results]
+
+Hours: what each proposer did is kept below checkpoints/pretrained/, so that a call that was killed, or that is given more sizes
+or seeds, goes on. No stage runs it yet.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+
+import numpy as np
+import pandas as pd
+
+from ace import config
+from ace.grid.environment import World
+from ace.grid.whatif import WhatIf
+from ace.llm.clients import LocalClient
+from ace.llm.controls import control
+from ace.llm.models import checkpoint, corpus, embedded, pretrained, tuning
+from ace.llm.models.critic_rates import truth_of
+from ace.llm.models.heldout import JUDGED, heldout_states, one_proposal
+from ace.llm.models.rates import outcomes
+from ace.llm.models.samples import Writer
+from ace.llm.models.training import frequency_ranking
+from ace.llm.scoring import ScoringClient
+from ace.llm.text import Decision, TextMap
+from ace.llm.value_critic import ValueCritic, key_decisions
+from ace.stats import mean_interval
+from ace.studies.proposers import classifier
+from ace.studies.proposers.measure import HELPED, distinct_states, outcomes_of
+
+COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
+LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
+METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
+SCORED = 150
+"""States in which all actions of the set are scored too (llm/scoring.py), the first ones: it takes several times as long."""
+
+
+class Bench:
+    """What all proposers share: the world, the corpus, the held-out states and the key decisions."""
+
+    def __init__(self, params, environment, progress=True):
+        self.params, self.environment, self.progress = params, environment, progress
+        self.corpus = corpus.build(params, environment, progress)
+        self.world = World(params.environment(environment), params.scenarios, params.base.operator)
+        self.whatif, self.textmap = WhatIf(self.world), TextMap(self.world)
+        self.states = distinct_states(params, self.world, self.whatif, environment, self.corpus.actions)
+        self.groups = [state.scenario for state in self.states]
+        n = params.language_model.heldout_states
+        _, self.episodes = heldout_states(
+            self.world, self.whatif, self.corpus.actions, params.language_model.shortlist, params.base.refine.margin, n,
+            params.language_model.seed, JUDGED * n,
+        )  # fmt: skip
+        self.decided = [[Decision(v.state, v.action, v.reward, v.rho_after) for v in episode] for episode in self.episodes]
+        shape = params.base.shape
+        places = [(e, p) for e, each in enumerate(self.decided) for p in key_decisions(each, shape.select, shape.threshold)]
+        self.keys = places[:n]
+        self.truth = [truth_of(self.whatif, self.episodes[e][p], self.corpus.actions) > 0 for e, p in self.keys]
+
+    def learned(self, size, settings):
+        """(corpus of at least so many states, corpus of the held-out loss)."""
+        return tuning.parts(self.corpus, size, settings.heldout_share)
+
+    def asked(self, model, tokenizer, name, fast):
+        """{metric: [value of each state, or of each key decision that was judged]} of a language model."""
+        run, seed = self.params.base, self.params.language_model.seed
+        client, free = (
+            LocalClient(model, tokenizer, run.llm.model_copy(update=changes), name, fast=fast)
+            for changes in ({}, {"masked": False})
+        )
+        columns, _ = outcomes(self.whatif, self.textmap, client, self.states, run.refine, [], seed, free)
+        said = ValueCritic(client, self.textmap, run.shape).judge([(self.decided[e], p) for e, p in self.keys], seed)
+        right = [multiple is not None and (multiple > 0) == good for multiple, good in zip(said, self.truth, strict=True)]
+        found = {**{metric: columns["model", metric] for metric in METRICS}, "critic_sign": right}
+        if client.decoder:
+            some = self.states[:SCORED]
+            scoring = ScoringClient(client, self.corpus.actions)
+            hits = one_proposal(scoring, self.textmap, self.whatif, some, run.refine, seed)
+            found["one_proposal_scored"] = hits
+            found["one_proposal_scored_minus_written"] = np.subtract(hits, found["one_proposal"][:SCORED], dtype=float)
+        return found
+
+    def ranked(self, actor):
+        """The same of a proposer without language: it judges nothing, and all that it proposes can be read."""
+        return {metric: values for (_, metric), values in outcomes_of(self.params, "", actor, self.states).items()}
+
+
+def one(bench, proposer, size, seed, folder):
+    """{metric: values} of one proposer that learned from so many states. folder: where a tuning is kept while it lasts."""
+    settings = bench.params.pretrained_model.model_copy(update={"seed": seed})
+    words = config.root() / "results" / "language_model" / bench.environment
+    if proposer == "zero_shot":
+        return bench.asked(*checkpoint.in_form("native"), proposer, fast=True)
+    learned, unseen = bench.learned(size, settings)
+    if proposer in ("finetuned", "random_weights"):
+        model, tokenizer = checkpoint.in_form(settings.form, words)
+        if proposer == "random_weights":
+            model = checkpoint.random_weights(model, seed)
+        adapted = tuning.adapt(model, settings, with_rows=settings.form == "transplanted")
+        pairs, held = tuning.samples(bench.textmap, learned, unseen, settings)
+        state = folder / f"{proposer}-{size}-{seed}.pt"
+        tuning.tune(adapted, tokenizer, pairs, held, settings, state, bench.progress)
+        return bench.asked(adapted.merge_and_unload().eval(), tokenizer, proposer, fast=True)
+    own = bench.params.language_model.model_copy(update={"seed": seed})
+    if proposer == "from_scratch":
+        pairs = Writer(bench.textmap, learned).draw(own.steps * own.batch_size, seed)
+        tokenizer = embedded.make_tokenizer(bench.textmap, [text for pair in pairs for text in pair])
+        model = embedded.make_model(tokenizer, own)
+        embedded.fit(model, tokenizer, pairs, own.steps, own.batch_size, own.lr, seed, progress=bench.progress)
+        return bench.asked(model, tokenizer, proposer, fast=False)
+    refine = bench.params.base.refine
+    if proposer == "classifier":
+        plain = classifier.fit(learned, bench.textmap, bench.world.features, own, bench.params.base.sac)
+        return bench.ranked(plain.as_actor(bench.whatif.catalogue, bench.whatif, refine))
+    ranking = frequency_ranking(bench.textmap, learned)
+    return bench.ranked(control("frequency", bench.world, bench.whatif, refine, bench.params.base.greedy.shortlist, ranking))
+
+
+def measure(environment, output="results", progress=True):
+    """All proposers, sizes and seeds; writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
+
+    A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot; n held-out states or, of
+    critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
+    one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the same size.
+    one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
+    """
+    params = config.load()
+    params.environment(environment)
+    base = pretrained.folder()  # before anything is made
+    bench, settings = Bench(params, environment, progress), params.pretrained_model
+    place = config.root() / pretrained.PLACE / "study" / environment
+    place.mkdir(parents=True, exist_ok=True)
+    said = [params.scale, settings.model_dump(exclude={"sizes", "seeds"}), params.language_model.model_dump()]
+    said += [params.base.model_dump(), len(bench.states), bench.corpus.budget, checkpoint.weights_digest(base)]
+    identity = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    found = {("zero_shot", 0): _kept(place, identity, bench, "zero_shot", 0, [settings.seed])}
+    path = config.root() / output / "studies" / "pretrained" / environment / "pretrained.csv"
+    for size in settings.sizes:
+        for proposer in LEARNING:
+            found[proposer, size] = _kept(place, identity, bench, proposer, size, settings.seeds)
+            write(path, table_of(environment, found, bench.groups, [e for e, _ in bench.keys]))
+    return pd.read_csv(path)
+
+
+def _kept(place, identity, bench, proposer, size, seeds):
+    """{metric: mean over the seeds of the value of each state}, computed where it is not kept yet."""
+    if proposer == "frequency":  # draws nothing
+        seeds = seeds[:1]
+    runs = []
+    for seed in seeds:
+        path = place / f"{identity}-{proposer}-{size}-{seed}.json"
+        if not path.is_file():
+            columns = one(bench, proposer, size, seed, place)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps({name: np.asarray(values, dtype=float).tolist() for name, values in columns.items()}))
+            os.replace(partial, path)
+        runs.append(json.loads(path.read_text()))
+    return {metric: np.mean([run[metric] for run in runs], axis=0) for metric in runs[0]}
+
+
+def table_of(environment, found, groups, episodes):
+    """Rows of `measure`. found: {(proposer, states): {metric: (n,) values}}; groups: scenario of each held-out state; episodes:
+    of each key decision."""
+    rows = []
+    for (proposer, size), columns in found.items():
+        compared = {}
+        if proposer == "finetuned":
+            others = {"zero_shot": 0, **dict.fromkeys(LEARNING[1:], size)}
+            compared = {
+                f"one_proposal_minus_{other}": columns["one_proposal"] - found[other, of]["one_proposal"]
+                for other, of in others.items() if (other, of) in found
+            }  # fmt: skip
+        for metric, values in {**columns, **compared}.items():
+            interval = mean_interval(np.asarray(values), (episodes if metric == "critic_sign" else groups)[: len(values)])
+            rows.append([environment, proposer, size, metric, *interval.values(), len(values)])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def write(path, table):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, lineterminator="\n")
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m ace.studies.pretrained.measure", description="What pretraining is worth.")
+    parser.add_argument("environment", help="a name under `environments` in params.yaml")
+    parser.add_argument("--output", default="results", help="the folder that the table is written below")
+    given = parser.parse_args(arguments)
+    try:
+        print(measure(given.environment, given.output).to_string(index=False))
+    except config.ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""A pretrained model from its tuning to the runs that ask it, and the study of what it is worth: on case14, with a tiny base."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import small_params
+from test_experiment import ENVIRONMENT, files
+from test_legal import textmap_of
+from test_pretrained import write_base
+
+from ace import config
+from ace.grid.environment import World
+from ace.llm.clients import read_transcript
+from ace.llm.models import corpus, pretrained, training, tuning
+from ace.llm.text import TextMap
+from ace.studies.pretrained import measure as study
+
+TUNED = "results/pretrained_model/case14"
+SMALL = {"form": "transplanted", "seed": 7, "states": 30, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4,
+         "steps": 30, "lr": 1e-2, "rows_lr": 1e-2, "look_every": 10, "patience": 3,
+         "sizes": [10, 30], "seeds": [7, 8]}  # fmt: skip
+
+
+def parameters(change=None):
+    def smaller(raw):
+        raw["language_model"].update(
+            scan=20, states=40, heldout_states=8, actions=8, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=60
+        )
+        raw["pretrained_model"] = SMALL
+        raw["proposers"].update(episodes=3)
+        raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
+        raw["base"]["finetune"].update(heldout=2)
+        raw["base"]["llm"].update(max_new_tokens=40)
+        if change:
+            change(raw)
+
+    return small_params(smaller)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A workspace with a base, an embedded model and a tuned one."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    (folder / "params.yaml").write_text(yaml.safe_dump(parameters()))
+    write_base(textmap_of("l2rpn_case14_sandbox"), folder / pretrained.PLACE / pretrained.MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("ACE_JOBS", "1")
+        params = config.load()
+        world = World(params.environment("case14"), params.scenarios, params.base.operator)
+        training.train(params, corpus.build(params, "case14"), TextMap(world), folder / "results/language_model/case14")
+        tuning.make("case14", progress=False)
+        yield folder
+
+
+def test_a_tuning_is_complete_and_the_same_bytes_twice(project, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    tuning.make("case14", output="again", progress=False)
+    one, two = ({path.name: path.read_bytes() for path in sorted((project / place / "pretrained_model/case14").iterdir())}
+                for place in ("results", "again"))  # fmt: skip
+    assert one == two
+    assert set(one) == {"adapter_model.safetensors", "model_manifest.json", "rows.safetensors", "tokenizer.json",
+                        "training_curve.csv", "tuned.json"}  # fmt: skip
+    assert str(project) not in "".join(data.decode("latin1") for data in one.values())
+    manifest, curve = json.loads(one["model_manifest.json"]), pd.read_csv(project / TUNED / "training_curve.csv")
+    assert manifest["budget"]["simulator_calls"] > 0 and manifest["states"] >= 30 and manifest["actions"][0] == 0
+    assert curve["loss"].iloc[-1] < curve["loss"].iloc[0]
+    tuning.make("case14", output="other", seed=8, progress=False)
+    assert (project / "other/pretrained_model/case14/adapter_model.safetensors").read_bytes() != one["adapter_model.safetensors"]
+    assert tuning.main(["nowhere"]) == 1
+
+
+def test_no_episode_is_learned_from_and_looked_at(project, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    made = corpus.build(config.load(), "case14")
+    learned, unseen = tuning.parts(made, 10, 0.25)
+    assert 10 <= len(learned.visits) < len(made.visits) and len(unseen.episodes) == round(0.25 * len(made.episodes))
+    assert not {id(episode) for episode in learned.episodes} & {id(episode) for episode in unseen.episodes}
+    whole, _ = tuning.parts(made, 10**6, 0.25)
+    assert len(whole.episodes) == len(made.episodes) - len(unseen.episodes)
+
+
+def run(folder, variant):
+    code = f"from ace.experiment import run_cell; run_cell('case14', {variant!r}, [0])"
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+
+
+def test_a_run_asks_it_in_both_roles_and_its_transcript_replays_without_it(project, tmp_path):
+    for name in ("results", "checkpoints"):
+        shutil.copytree(project / name, tmp_path / name)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters()))
+    done = run(tmp_path, "ace_pretrained_frozen")
+    assert done.returncode == 0, done.stderr
+    first = files(tmp_path, "ace_pretrained_frozen")
+    place = tmp_path / "results/runs/case14/ace_pretrained_frozen/seed=0/transcript.jsonl.gz"
+    header, *records = read_transcript(place)
+    assert header["model"] == "pretrained_model-case14" and {r["role"] for r in records} == {"actor", "critic"}
+    assert all(r["parse"] and r["verdict"] != "illegal" for r in records if r["verdict"] not in ("unparsable", None))
+    assert first["manifest.json"]["budget"]["corpus"]["simulator_calls"] > 0, "its corpus counts"
+
+    shutil.copy(place, tmp_path / "recorded.gz")
+    shutil.rmtree(tmp_path / "checkpoints")
+
+    def replayed(raw):
+        raw["variants"]["ace_pretrained_frozen"]["llm"] = {"client": "replay", "path": "recorded.gz"}
+
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters(replayed)))
+    done = run(tmp_path, "ace_pretrained_frozen")
+    assert done.returncode == 0, done.stderr
+    again = files(tmp_path, "ace_pretrained_frozen")
+    for name in ("episodes.csv", "training.csv", "transcript.jsonl.gz"):
+        assert again[name] == first[name], name
+
+
+def test_its_own_answers_tune_it_further(project, tmp_path):
+    for name in ("results", "checkpoints"):
+        shutil.copytree(project / name, tmp_path / name)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters(lambda raw: raw["base"]["finetune"].update(heldout=0))))
+    done = run(tmp_path, "ace_pretrained")
+    assert done.returncode == 0, done.stderr
+    assert files(tmp_path, "ace_pretrained")["manifest.json"]["finetune_rounds"]
+
+
+def test_without_the_base_a_run_ends_in_one_line(project, tmp_path):
+    shutil.copytree(project / "results", tmp_path / "results")
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters()))
+    code = (
+        "import sys; from pathlib import Path; from ace import config, experiment; from ace.llm.models import pretrained\n"
+        "pretrained.HOME = Path('.').resolve()\n"
+        "try:\n    experiment.run_cell('case14', 'ace_pretrained', [0])\n"
+        "except config.ConfigError as error:\n    sys.exit(str(error))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode and done.stderr.strip().splitlines()[-1].endswith("`make pretrained` fetches it (93 MB)")
+
+
+@pytest.fixture(scope="module")
+def measured(project):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        patch.setenv("ACE_JOBS", "1")
+        patch.setattr(study, "distinct_states", lambda params, world, whatif, name, actions: study.heldout_states(
+            world, whatif, actions, params.language_model.shortlist, params.base.refine.margin, 8, 7
+        )[0])  # fmt: skip
+        yield study.measure("case14", "results", progress=False)
+
+
+def test_the_study_compares_all_proposers_on_the_same_states(project, measured, monkeypatch):
+    assert list(measured.columns) == ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
+    written = pd.read_csv(project / "results/studies/pretrained/case14/pretrained.csv")
+    pd.testing.assert_frame_equal(written, measured)
+    assert set(zip(measured["proposer"], measured["states"], strict=True)) == {("zero_shot", 0)} | {
+        (proposer, size) for proposer in study.LEARNING for size in (10, 30)
+    }
+    rates = measured[measured["metric"].isin(["one_proposal", "five_rounds"])]
+    assert len(set(rates["n"])) == 1 and rates["value"].between(0, 1).all()
+    value = measured.set_index(["proposer", "states", "metric"])["value"]
+    for other in ("random_weights", "from_scratch", "classifier", "frequency"):
+        difference = value["finetuned", 30, "one_proposal"] - value[other, 30, "one_proposal"]
+        assert value["finetuned", 30, f"one_proposal_minus_{other}"] == pytest.approx(difference, abs=2e-4)
+    scored = value["finetuned", 30, "one_proposal_scored"]
+    assert value["finetuned", 30, "one_proposal_scored_minus_written"] == pytest.approx(
+        scored - value["finetuned", 30, "one_proposal"], abs=2e-4
+    )
+    with_language = measured[measured["metric"] == "critic_sign"]["proposer"].unique()
+    assert set(with_language) == {"zero_shot", "finetuned", "random_weights", "from_scratch"}
+    # What is kept is not computed again.
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    monkeypatch.setattr(study, "one", None)
+    pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
+    kept = sorted((project / pretrained.PLACE / "study/case14").glob("*.json"))
+    assert len(kept) == 1 + 2 * (4 * 2 + 1)
+
+
+def test_intervals_of_the_study_are_over_scenarios():
+    """Two scenarios that differ wholly: the interval is far wider than that of 40 single states."""
+    values = np.repeat([1.0, 0.0, 1.0, 0.0], 10)
+    table = study.table_of("g", {("finetuned", 5): {"one_proposal": values}, ("frequency", 5): {"one_proposal": 1 - values}},
+                           np.repeat(range(4), 10), [])  # fmt: skip
+    alone = study.table_of("g", {("finetuned", 5): {"one_proposal": values}}, range(40), [])
+    width = [t["ci_high"][0] - t["ci_low"][0] for t in (table, alone)]
+    assert width[0] > 2 * width[1] and table["value"][0] == 0.5
+    paired = table.set_index(["proposer", "metric"]).loc[("finetuned", "one_proposal_minus_frequency")]
+    assert paired["value"] == pytest.approx(0.0) and paired["n"] == 40
