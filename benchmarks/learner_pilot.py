@@ -48,24 +48,25 @@ from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}
 """Of `finetune`: some five times as many rounds' steps, each thrice as long."""
-RECOVER = {"operator": {"recover": 0.8}}
+WITH_RECOVERY = ("ace", "sac")
+"""Variants with the operator's reflex that puts substations back: all others were tried before it was the default."""
 OF_A_PILOT = {
     "ace_strong_lora": ("ace", {"finetune": STRONG}),
     "ace_strong_lora_own": ("ace", {"finetune": {**STRONG, "draw": "d_llm"}}),
     "ace_strong_lora_random": ("ace", {"finetune": {**STRONG, "draw": "random"}}),
-    "sac_recover": ("sac", RECOVER),
+    "sac_no_recover": ("sac", {}),
 }
 """Variants that params.yaml does not have: one that it has, and differences to it."""
 OF_FIVE_SEEDS = ["ace_no_critic", "ace_shape_rl", "ace_random_K04", "ace_own_answers", "ace_random_lessons"]
 OF_FIVE_SEEDS += ["ace_strong_lora", "ace_strong_lora_own", "ace_strong_lora_random"]
-OF_MORE = ["ace", "ace_before", "sac", "ace_recover", "sac_recover"]
+OF_MORE = ["ace", "sac", "ace_no_recover", "sac_no_recover", "ace_before"]
 PILOTS = {
     "wcci2020": dict.fromkeys(OF_MORE, 10) | dict.fromkeys(OF_FIVE_SEEDS, 5),
     "neurips2020": dict.fromkeys([*OF_MORE, *OF_FIVE_SEEDS], 5),
 }
 """environment -> variant -> number of seeds."""
 LESSONS = {
-    "ace": ["ace_own_answers", "ace_random_lessons"],
+    "ace_no_recover": ["ace_own_answers", "ace_random_lessons"],
     "ace_strong_lora": ["ace_strong_lora_own", "ace_strong_lora_random"],
 }
 
@@ -74,7 +75,7 @@ EPISODES = [*START, "survived_steps", "survival", "decisions"]
 RUNS = ["env", "variant", "seed", "env_steps", "simulator_calls", "llm_calls", "refined", "shaped", "rounds", "accepted"]
 RUNS += ["distinct", "lessons", "rate_before", "rate_after"]
 COLUMNS = ["env", "variant", "against", "metric", "value", "ci_low", "ci_high", "n_seeds"]
-DRAWS = {"reconnect": 9, **dict.fromkeys(["ace", "sac", "ace_recover", "sac_recover"], 3)}
+DRAWS = {"reconnect": 9, "ace": 9, **dict.fromkeys(["sac", "ace_no_recover", "sac_no_recover"], 3)}
 """Where an opponent acts, draws of it in which a variant plays all starts; others play the first, 0."""
 BASE = "reconnect"
 HELDOUT, MODEL = 200, "checkpoints/learner_pilot/{env}/model"
@@ -107,7 +108,8 @@ def settings_of(params, variant):
     """config.settings.Settings with the pilots' language model."""
     of_params, own = OF_A_PILOT.get(variant, (variant, {}))
     found = params.settings(of_params).model_dump()
-    for section, changes in {**own, "llm": {"path": MODEL}}.items():
+    without = {} if variant in WITH_RECOVERY else {"operator": {"recover": 0.0}}
+    for section, changes in {**own, **without, "llm": {"path": MODEL}}.items():
         found[section] = {**found[section], **changes}
     return validated(Settings, found, variant, "pilot")
 
@@ -204,7 +206,7 @@ def of_environment(played, trained):
     for variant in gains:
         n = len(weekly[variant])
         yield variant, "", "seed_sd", deviation(weekly[variant].mean(axis=1)), n
-        for other in sorted(set(weekly) - {variant}) if variant == "ace" else [BASE]:
+        for other in compared(variant, weekly):
             yield variant, other, "mean_change", stats.paired_difference(weekly[variant], weekly[other]), n
         places = ["draw", "week", "start"]
         starts = played[played["variant"] == variant].pivot_table(index="seed", columns=places, values="survival")
@@ -218,6 +220,14 @@ def of_environment(played, trained):
         for other in LESSONS.get(variant, []):
             both = (gains[variant] - gains[other]).dropna()  # seeds that both have
             yield variant, other, "llm_rate_gain", over_seeds(both), len(both)
+
+
+def compared(variant, others):
+    """What a variant is compared with: ACE with the main alternatives, ACE without recovery with all that were without it too."""
+    if variant not in ("ace", "ace_no_recover"):
+        return [BASE]
+    alike = {BASE, *OF_MORE} if variant == "ace" else set(others) - set(WITH_RECOVERY)
+    return sorted(set(others) & alike - {variant})
 
 
 def matrix(played):

@@ -12,6 +12,7 @@ from benchmarks import learner_pilot
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+ACE = "ace_no_recover"  # with which the mechanisms are compared
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +70,19 @@ def made_up(survivals, seeds, draws=()):
 
 def test_metrics_by_hand():
     survivals = {
-        "reconnect": [[1, 0.5, 0.2, 0.3]], "ace": [[0.9, 0.7, 0.2, 0.4], [1, 0.5, 0.2, 0.3]],
+        "reconnect": [[1, 0.5, 0.2, 0.3]], ACE: [[0.9, 0.7, 0.2, 0.4], [1, 0.5, 0.2, 0.3]],
         "ace_own_answers": [[1, 0.5, 0.2, 0.3]] * 2, "ace_random_lessons": [[0, 0, 0, 0]] * 2, "sac": [[1, 1, 1, 1]] * 2,
     }  # fmt: skip
-    rates = {"ace": [(0.5, 0.6), (0.5, 0.5)], "ace_own_answers": [(0.5, 0.5)] * 2, "ace_random_lessons": [(0.5, 0.6)] * 2}
+    rates = {ACE: [(0.5, 0.6), (0.5, 0.5)], "ace_own_answers": [(0.5, 0.5)] * 2, "ace_random_lessons": [(0.5, 0.6)] * 2}
     table = learner_pilot.summarise(*made_up(survivals, {**rates, "sac": [(None, None)] * 2}))
     table = table.fillna({"against": ""}).set_index(["variant", "against", "metric"])
-    assert table.loc[("ace", "", "seed_sd"), "value"] == pytest.approx(np.std([55, 50], ddof=1), abs=1e-3)
-    assert table.loc[("ace", "reconnect", "mean_change"), "value"] == pytest.approx(2.5)
-    assert table.loc[("ace", "reconnect", "loss_where_reconnect_survives"), "value"] == pytest.approx(5)
-    assert table.loc[("ace", "reconnect", "gain_elsewhere"), "value"] == pytest.approx((20 + 0 + 10 + 0 + 0 + 0) / 6, abs=1e-3)
-    gain = table.loc[("ace", "", "llm_rate_gain")]
+    assert table.loc[(ACE, "", "seed_sd"), "value"] == pytest.approx(np.std([55, 50], ddof=1), abs=1e-3)
+    assert table.loc[(ACE, "reconnect", "mean_change"), "value"] == pytest.approx(2.5)
+    assert table.loc[(ACE, "reconnect", "loss_where_reconnect_survives"), "value"] == pytest.approx(5)
+    assert table.loc[(ACE, "reconnect", "gain_elsewhere"), "value"] == pytest.approx((20 + 0 + 10 + 0 + 0 + 0) / 6, abs=1e-3)
+    gain = table.loc[(ACE, "", "llm_rate_gain")]
     assert gain["value"] == pytest.approx(5) and gain["ci_high"] == pytest.approx(5 + 12.706 * 5, rel=1e-3)
-    assert table.loc[("ace", "ace_random_lessons", "llm_rate_gain"), "value"] == pytest.approx(-5)
+    assert table.loc[(ACE, "ace_random_lessons", "llm_rate_gain"), "value"] == pytest.approx(-5)
     assert ("sac", "", "llm_rate_gain") not in table.index and (table["n_seeds"] == 2).all()
 
 
@@ -101,8 +102,9 @@ def test_settings_are_those_of_the_variant_but_for_the_model():
     params = config.load(ROOT / "params.yaml")
     own, pilots = params.settings("ace_own_answers"), learner_pilot.settings_of(params, "ace_own_answers")
     assert pilots.llm.path == learner_pilot.MODEL and pilots.finetune == own.finetune and pilots.sac == own.sac
-    assert learner_pilot.settings_of(params, "sac_recover").operator.recover == 0.8
-    assert not learner_pilot.settings_of(params, "sac_recover").refine.enabled
+    without = learner_pilot.settings_of(params, "sac_no_recover")
+    assert without.operator.recover == 0 < own.operator.recover and not without.refine.enabled
+    assert learner_pilot.settings_of(params, "sac").operator == params.base.operator and pilots.operator.recover == 0
     strong = learner_pilot.settings_of(params, "ace_strong_lora_own").finetune
     assert (strong.every, strong.epochs, strong.lr, strong.draw) == (50, 5, 1e-3, "d_llm")
     assert learner_pilot.settings_of(params, "ace_strong_lora").finetune.draw == params.base.finetune.draw

@@ -39,7 +39,7 @@ LABELS = {
     "ace_no_bad_case": "ACE without bad cases",
     "ace_rounds_1": "ACE, one round",
     "ace_shape_rl": "ACE, judgements in D_RL",
-    "ace_recover": "ACE with recovery",
+    "ace_no_recover": "ACE without recovery",
     "ace_present_weights": "ACE, weights not averaged",
     "ace_own_answers": "ACE, LoRA on own answers",
     "ace_random_lessons": "ACE, unjudged lessons",
