@@ -263,7 +263,7 @@ def main(arguments=None):
     parser.add_argument("--cell", default="", help="a cell, as wcci2020/ace, or a stage with results")
     parser.add_argument("--seed", default="", help="one of the cell's seeds")
     given = parser.parse_args(arguments)
-    return ended(lambda: verify(given.cell, given.seed), "verify")
+    return ended(lambda: verify(given.cell, given.seed), "verify", "verify: ")
 
 
 if __name__ == "__main__":

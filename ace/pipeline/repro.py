@@ -56,12 +56,12 @@ class WorkspaceError(Exception):
     """A failure whose text is the one line that the user needs."""
 
 
-def ended(work, command):
-    """Exit code of a command: what work() returns, else after one line on stderr."""
+def ended(work, command, prefix=""):
+    """Exit code of a command: what work() returns, else after one line on stderr, an error's with the prefix."""
     try:
         return work()
     except WorkspaceError as error:
-        print(f"{command}: {error}", file=sys.stderr)
+        print(f"{prefix}{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{command}: stopped; the next call goes on from there", file=sys.stderr)
