@@ -24,6 +24,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from tqdm import tqdm
 
 from ace import config
+from ace.config.files import written_whole
 from ace.run_files import processor, versions
 
 BACKENDS = ("loky", "dask", "ray")
@@ -265,9 +266,8 @@ def alone(scratch):
 
 def report(path, done, total):
     """Leaves in a file how far a run is: for `Progress`, in another process."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(f"{done} {total}")
-    os.replace(partial, path)
+    with written_whole(path) as partial:
+        partial.write_text(f"{done} {total}")
 
 
 class Progress:

@@ -195,15 +195,20 @@ def _variance(strata):
                 continue
             seeds.append((psi.mean(axis=-1).var(axis=-1, ddof=1) / rows, rows - 1))
             if n > 1:
-                left = psi - psi.mean(axis=-1, keepdims=True) - psi.mean(axis=-2, keepdims=True)
-                left += psi.mean(axis=(-2, -1), keepdims=True)
-                free = (rows - 1) * (n - 1)
-                rest.append(((left**2).sum(axis=(-2, -1)) / free / (rows * n), free))
+                rest.append((residual(psi) / (rows * n), (rows - 1) * (n - 1)))
     if not seeds and not episodes:
         return np.nan, np.nan
     total = [sum(q for q, _ in part) for part in (seeds, episodes, rest)]
     variance = np.maximum(total[0] + total[1] - total[2], FLOOR * total[2])
     return variance, _freedom(seeds, [*episodes, *rest], np.maximum(variance, total[2]))
+
+
+def residual(scores):
+    """MS_res (...) of scores (..., S, E): what neither their rows nor their columns explain."""
+    rows, n = scores.shape[-2:]
+    left = scores - scores.mean(axis=-1, keepdims=True) - scores.mean(axis=-2, keepdims=True)
+    left += scores.mean(axis=(-2, -1), keepdims=True)
+    return (left**2).sum(axis=(-2, -1)) / ((rows - 1) * (n - 1))
 
 
 def _freedom(seeds, others, variance):

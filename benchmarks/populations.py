@@ -32,6 +32,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from ace import config
+from ace.stats import residual
 
 PILOT = "pilot"  # before the grid's name, of the learner pilots
 REFERENCE, OF_REFERENCE, BASELINE = "ace", "sac", "reconnect"
@@ -93,8 +94,7 @@ def components(scores):
     rows, columns = scores.shape
     if rows == 1:
         return np.array([0.0, scores.var(ddof=1), 0.0])
-    left = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=0) + scores.mean()
-    rest = (left**2).sum() / ((rows - 1) * (columns - 1))
+    rest = residual(scores)
     seeds = scores.mean(axis=1).var(ddof=1) - rest / columns
     return np.maximum([seeds, scores.mean(axis=0).var(ddof=1) - rest / rows, rest], 0)
 

@@ -620,8 +620,8 @@ def test_what_learns_is_the_adapter_and_the_transplanted_rows(base, words):
 
 
 def test_the_rate_rises_and_falls():
-    shares = [tuning.share_of_rate(step, 100) for step in range(1, 101)]
-    assert shares[0] == pytest.approx(0.2) and max(shares) == shares[4] and shares[-1] == pytest.approx(tuning.LAST)
+    shares = [embedded.share_of_rate(step, 100) for step in range(1, 101)]
+    assert shares[0] == pytest.approx(0.2) and max(shares) == shares[4] and shares[-1] == pytest.approx(embedded.LAST)
     assert shares[:5] == sorted(shares[:5]) and shares[4:] == sorted(shares[4:], reverse=True)
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import sys
 from types import UnionType
 from typing import get_args, get_origin
 
@@ -17,6 +18,15 @@ class OneLine:
 
 class ConfigError(OneLine, ValueError):
     """A parameter is wrong. The message is one line for the person who wrote it."""
+
+
+def exit_code(work, prefix="", errors=ConfigError):
+    """Of a command: what work() returns, 0 for None, or 1 after the one line of an error on stderr, with the prefix."""
+    try:
+        return work() or 0
+    except errors as error:
+        print(f"{prefix}{error}", file=sys.stderr)
+        return 1
 
 
 class Model(BaseModel):

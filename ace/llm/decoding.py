@@ -117,7 +117,7 @@ class Decoder:
         """Keys and values of the tokens `prefix`, read once for these weights: a DynamicCache that must not be changed."""
         # Weights that were exchanged, or written to in place.
         weights = (model, sum(p._version for p in model.parameters()))
-        if self._weights is None or self._weights[0] is not model or self._weights[1] != weights[1]:
+        if self._weights != weights:
             self._weights, self._read = weights, {}
         key = tuple(prefix)
         if key not in self._read:

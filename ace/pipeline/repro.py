@@ -151,9 +151,8 @@ def kind(stage):
     return stage.partition("@")[0]
 
 
-def entries(folder):
-    """{stage: text of its entry} of dvc.lock."""
-    path = folder / "dvc.lock"
+def entries(path):
+    """{stage: text of its entry} of a dvc.lock."""
     return dict(ENTRY.findall(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
@@ -163,7 +162,7 @@ def outs(entry):
 
 def check_frozen(folder, frozen, commit):
     """Raises WorkspaceError if a stage of the kinds `frozen` has no results, or none any more: DVC would end within the run."""
-    noted = entries(folder)
+    noted = entries(folder / "dvc.lock")
     of_commit = [stage for stage in stage_names(folder) if kind(stage) in frozen] if frozen else []
     new = [stage for stage in of_commit if stage not in noted]
     if new:
@@ -184,7 +183,7 @@ def restore(folder, noted, frozen):
 
     DVC does not run a frozen stage, but where its outs or its command changed it notes them with today's digests of code.
     """
-    now = entries(folder)
+    now = entries(folder / "dvc.lock")
     undone = [stage for stage, entry in noted.items() if kind(stage) in frozen and now.get(stage, entry) != entry]
     if undone:
         path = folder / "dvc.lock"
@@ -210,7 +209,7 @@ def mend_lock(folder, kept_now=False):
     lock, copy = folder / "dvc.lock", folder / LOCK_COPY
     if not lock.is_file() or not copy.is_file():
         return
-    fewer = kept_now and not entries(folder).keys() >= dict(ENTRY.findall(copy.read_text(encoding="utf-8"))).keys()
+    fewer = kept_now and not entries(lock).keys() >= entries(copy).keys()
     if fewer or not lock.read_bytes().endswith(b"\n"):
         shutil.copyfile(copy, lock)
         print("dvc.lock was stopped halfway; it is that of the last finished stage again", file=sys.stderr)
@@ -227,7 +226,7 @@ def repro(folder, *arguments, targets=(), frozen=(), commit=""):
     """
     mend_lock(folder)
     keep_lock(folder)
-    noted = entries(folder)
+    noted = entries(folder / "dvc.lock")
     try:
         code = _repro(folder, arguments, targets, frozen)
     finally:  # also when it is stopped

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 from ace import config, experiment, pool
+from ace.config.errors import exit_code
 from ace.preflight import language, machine, plan
 from ace.preflight.__main__ import HOME, show
 from ace.preflight.estimate import Estimate
@@ -22,11 +23,7 @@ def main(arguments=None):
     parser.add_argument("stages", nargs="+", metavar="STAGE", help="as `dvc stage list` names it: train@wcci2020-ace")
     stages = parser.parse_args(arguments).stages
     warnings.filterwarnings("ignore")
-    try:
-        return run(config.load(), stages, config.root())
-    except config.ConfigError as error:
-        print(error, file=sys.stderr)
-        return 1
+    return exit_code(lambda: run(config.load(), stages, config.root()))
 
 
 def run(params, stages, root):

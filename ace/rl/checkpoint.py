@@ -1,16 +1,14 @@
 """Checkpoints: nested dicts of arrays, numbers and strings, written so that a kill at any moment leaves a whole file."""
 
-import os
-
 import numpy as np
 import torch
 
+from ace.config.files import written_whole
+
 
 def save(state, path):
-    """Write a second file, then rename it: the file is the old or the new checkpoint, never half of one."""
-    partial = path.with_name(path.name + ".partial")
-    torch.save(_to_tensors(state), partial)
-    os.replace(partial, path)
+    with written_whole(path) as partial:
+        torch.save(_to_tensors(state), partial)
 
 
 def load(path):

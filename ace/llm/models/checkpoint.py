@@ -7,9 +7,7 @@ What was tuned here is a folder with an adapter, the transplanted rows and `tune
 is made by `make pretrained`.
 """
 
-import hashlib
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -17,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ace.config import ConfigError
+from ace.config.files import written_whole
 from ace.llm.models import embedded, pretrained
 
 FORMS = ("native", "transplanted")
@@ -131,8 +130,7 @@ def save_tuned(adapted, tokenizer, folder, note):
         rows = adapted.get_base_model().get_input_embeddings().weight
         _save({"rows": rows.detach().half().contiguous()}, folder / ROWS)
         tokenizer.backend_tokenizer.save(str(folder / WORDS))
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (ADAPTER, ROWS, WORDS)
-             if (folder / name).is_file()}  # fmt: skip
+    files = {name: pretrained.sha256(folder / name) for name in (ADAPTER, ROWS, WORDS) if (folder / name).is_file()}
     (folder / NOTE).write_text(json.dumps({**note, "lora": lora, "sha256": files}, indent=1) + "\n")
 
 
@@ -147,7 +145,7 @@ def load_tuned(folder, environment=None, base=None):
     try:
         note = json.loads((folder / NOTE).read_text())
         for name, digest in note["sha256"].items():
-            if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+            if pretrained.sha256(folder / name) != digest:
                 raise ConfigError(f"{folder}: {name} is not the file that was written: `git checkout` it, or tune again")
         weights = load_file(folder / ADAPTER)
         rows = load_file(folder / ROWS)["rows"].float() if note["form"] == "transplanted" else None
@@ -177,8 +175,6 @@ def weights_digest(base):
 
 
 def _save(tensors, path):
-    """All of a file or nothing of it."""
-    partial = path.with_name(path.name + ".partial")
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.chmod(0o644)
-    os.replace(partial, path)
+    with written_whole(path) as partial:
+        save_file(tensors, partial, metadata={"format": "pt"})
+        partial.chmod(0o644)

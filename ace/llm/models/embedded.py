@@ -32,6 +32,7 @@ WORD = (
 PREFIX_LENGTH = 40
 """Fixed stretches of a prompt file longer than this many characters become one token."""
 CONTEXT = 1024
+LAST = 0.02  # of the highest learning rate, what is left of it at the end
 
 
 # --- tokenizer --------------------------------------------------------------------------------------------------------
@@ -165,18 +166,14 @@ def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), prog
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=lr, weight_decay=0.01, betas=(0.9, 0.98))
     batches = length_batches(encoded, batch_size, np.random.default_rng(seed))
-    warm, every, curve, recent = max(1, steps // 20), max(1, steps // 20), [], []
+    every, curve, recent = max(1, steps // 20), [], []
     model.train()
     bar = tqdm(total=steps, desc="language model", unit="step", disable=not progress)
     for step in range(1, steps + 1):
-        share = min(step / warm, 0.5 * (1 + math.cos(math.pi * step / steps)) * 0.98 + 0.02)
         for group in optimizer.param_groups:
-            group["lr"] = lr * share
+            group["lr"] = lr * share_of_rate(step, steps)
         loss = reply_loss(model, next(batches), tokenizer.pad_token_id)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimizer.step()
+        descend(optimizer, weights, loss)
         recent.append(float(loss.detach()))
         bar.update()
         if step % every == 0 or step == steps:
@@ -189,6 +186,19 @@ def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), prog
     bar.close()
     model.eval()
     return curve
+
+
+def share_of_rate(step, steps):
+    """The rate at a step (from 1), as a share of the highest: it rises in a twentieth of the steps, then falls as a cosine."""
+    return min(step / max(1, steps // 20), 0.5 * (1 + math.cos(math.pi * step / steps)) * (1 - LAST) + LAST)
+
+
+def descend(optimizer, weights, loss):
+    """One step of an optimizer down a loss, its gradient by `weights` clipped."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(weights, 1.0)
+    optimizer.step()
 
 
 def mean_loss(model, encoded, pad):

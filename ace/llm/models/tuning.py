@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import json
 import math
-import os
 import sys
 import time
 from pathlib import Path
@@ -22,15 +21,14 @@ import torch
 from tqdm import tqdm
 
 from ace import config
+from ace.config.errors import exit_code
+from ace.config.files import written_whole
 from ace.grid.environment import World
 from ace.llm.finetune import LORA_MODULES
 from ace.llm.models import checkpoint, corpus, embedded, pretrained
 from ace.llm.models.samples import Writer
 from ace.llm.models.training import frequency_ranking
 from ace.llm.text import TextMap
-
-WARM_UP, LAST = 0.05, 0.02
-"""Share of the steps in which the rate rises, and the share of it that is left at the end of the cosine."""
 
 
 def parts(made, states, heldout_share):
@@ -96,6 +94,7 @@ class _Run:
     def __init__(self, adapted, tokenizer, pairs, unseen, settings):
         self.adapted, self.settings, self.pad = adapted, settings, tokenizer.pad_token_id
         self.encoded, self.unseen = embedded.encode(tokenizer, pairs), embedded.encode(tokenizer, unseen)
+        self.batches = embedded.length_batches(self.encoded, settings.batch_size, np.random.default_rng(settings.seed))
         self.weights = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
         rows = [p for name, p in self.weights.items() if "lora_" not in name]
         lora = [p for name, p in self.weights.items() if "lora_" in name]
@@ -113,22 +112,16 @@ class _Run:
     def advance(self, tick):
         """Train until the next look at the held-out loss, and look. tick: called after every step."""
         until, losses = min(self.step + self.settings.look_every, self.settings.steps), []
-        batches = embedded.length_batches(self.encoded, self.settings.batch_size, np.random.default_rng(self.settings.seed))
-        for _ in range(self.step):
-            next(batches)
         self.adapted.train()
         while self.step < until:
             self.step += 1
             for group in self.optimizer.param_groups:
-                group["lr"] = group["highest"] * share_of_rate(self.step, self.settings.steps)
-            loss = embedded.reply_loss(self.adapted, next(batches), self.pad)
+                group["lr"] = group["highest"] * embedded.share_of_rate(self.step, self.settings.steps)
+            loss = embedded.reply_loss(self.adapted, next(self.batches), self.pad)
             losses.append(float(loss.detach()))
             if not math.isfinite(losses[-1]):
                 raise config.ConfigError(f"the loss is {losses[-1]} at step {self.step}: lower pretrained_model.lr or rows_lr")
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
-            self.optimizer.step()
+            embedded.descend(self.optimizer, self.weights.values(), loss)
             tick()
         heldout = embedded.mean_loss(self.adapted, self.unseen, self.pad)
         self.adapted.eval()
@@ -148,9 +141,8 @@ class _Run:
     def save(self, path):
         kept = {name: getattr(self, name) for name in ("step", "curve", "best", "best_loss", "bad_looks", "identity")}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(path).with_suffix(".partial")
-        torch.save({**kept, "weights": self._copy(), "optimizer": self.optimizer.state_dict()}, partial)
-        os.replace(partial, path)
+        with written_whole(Path(path)) as partial:
+            torch.save({**kept, "weights": self._copy(), "optimizer": self.optimizer.state_dict()}, partial)
 
     def load(self, path):
         """Go on from a state. Where it is of other settings, samples or weights, or can't be read, the run begins anew."""
@@ -166,12 +158,8 @@ class _Run:
                 self.weights[name].copy_(weight)
         for name in ("step", "curve", "best", "best_loss", "bad_looks"):
             setattr(self, name, state[name])
-
-
-def share_of_rate(step, steps):
-    """The rate at a step (from 1), as a share of the highest: it rises linearly, then falls as a cosine."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / steps)) * (1 - LAST) + LAST
-    return min(step / max(1, round(WARM_UP * steps)), cosine)
+        for _ in range(self.step):
+            next(self.batches)
 
 
 # --- as a stage -------------------------------------------------------------------------------------------------------
@@ -183,7 +171,7 @@ def make(environment, output="results", seed=None, progress=True):
     Writes <output>/pretrained_model/<environment>/: what `checkpoint.save_tuned` writes, training_curve.csv and
     model_manifest.json with the set of actions and what the corpus cost, as the stage language_model has them.
     """
-    params, started = config.load(), time.time()
+    params = config.load()
     params.environment(environment)
     settings = params.pretrained_model
     if seed is not None:
@@ -208,7 +196,6 @@ def make(environment, output="results", seed=None, progress=True):
     (folder / "model_manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     note = {"form": settings.form, "environment": environment, "base_sha256": checkpoint.weights_digest(base)}
     checkpoint.save_tuned(adapted, tokenizer, folder, {**note, "seed": settings.seed})
-    print(f"{config.named(folder)}: {len(curve)} looks, {time.time() - started:.0f} s")
     return folder, curve
 
 
@@ -218,12 +205,13 @@ def main(arguments=None):
     parser.add_argument("--output", default="results", help="the folder that pretrained_model/ is in")
     parser.add_argument("--seed", type=int, help="in the place of `pretrained_model.seed`")
     given = parser.parse_args(arguments)
-    try:
-        make(given.environment, given.output, given.seed)
-    except config.ConfigError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+
+    def work():
+        started = time.time()
+        folder, curve = make(given.environment, given.output, given.seed)
+        print(f"{config.named(folder)}: {len(curve)} looks, {time.time() - started:.0f} s")
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ or seeds, goes on. No stage runs it yet.
 import argparse
 import hashlib
 import json
-import os
 import sys
 
 import numpy as np
 import pandas as pd
 
 from ace import config
+from ace.config.errors import exit_code
+from ace.config.files import written_whole
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient
@@ -41,6 +42,7 @@ from ace.llm.value_critic import ValueCritic, key_decisions
 from ace.stats import mean_interval
 from ace.studies.proposers import classifier
 from ace.studies.proposers.measure import HELPED, distinct_states, outcomes_of
+from ace.trained_policies import write_rows
 
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
 LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
@@ -147,12 +149,12 @@ def measure(environment, output="results", progress=True):
     said += [params.base.model_dump(), len(bench.states), bench.corpus.budget, checkpoint.weights_digest(base)]
     identity = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
     found = {("zero_shot", 0): _kept(place, identity, bench, "zero_shot", 0, [settings.seed])}
-    path = config.root() / output / "studies" / "pretrained" / environment / "pretrained.csv"
     for size in settings.sizes:
         for proposer in LEARNING:
             found[proposer, size] = _kept(place, identity, bench, proposer, size, settings.seeds)
-            write(path, table_of(environment, found, bench.groups, [e for e, _ in bench.keys]))
-    return pd.read_csv(path)
+            table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
+            write_rows(table, output, f"pretrained/{environment}", "pretrained")
+    return table
 
 
 def _kept(place, identity, bench, proposer, size, seeds):
@@ -164,9 +166,9 @@ def _kept(place, identity, bench, proposer, size, seeds):
         path = place / f"{identity}-{proposer}-{size}-{seed}.json"
         if not path.is_file():
             columns = one(bench, proposer, size, seed, place)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps({name: np.asarray(values, dtype=float).tolist() for name, values in columns.items()}))
-            os.replace(partial, path)
+            columns = {name: np.asarray(values, dtype=float).tolist() for name, values in columns.items()}
+            with written_whole(path) as partial:
+                partial.write_text(json.dumps(columns))
         runs.append(json.loads(path.read_text()))
     return {metric: np.mean([run[metric] for run in runs], axis=0) for metric in runs[0]}
 
@@ -189,22 +191,12 @@ def table_of(environment, found, groups, episodes):
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def write(path, table):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, lineterminator="\n")
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.studies.pretrained.measure", description="What pretraining is worth.")
     parser.add_argument("environment", help="a name under `environments` in params.yaml")
     parser.add_argument("--output", default="results", help="the folder that the table is written below")
     given = parser.parse_args(arguments)
-    try:
-        print(measure(given.environment, given.output).to_string(index=False))
-    except config.ConfigError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return exit_code(lambda: print(measure(given.environment, given.output).to_string(index=False)))
 
 
 if __name__ == "__main__":
