@@ -44,12 +44,14 @@ class CoEvolution:
     tuner: one LoRA round on [(prompt, reply)], `LlmSession.finetune`: (samples) -> what there is to log; or None
     lessons: llm.lessons.Lessons, through which RL teaches the model, or None: it is tuned on its own answers alone
     teacher: (states, seed) -> [action id or None], unvalidated proposals (LLM4Teach), or None
+    mask: rl.mask.MaskedExploration, which chooses the actions of training (CAMEL), or None: SAC samples them
     """
 
     def __init__(self, world, sac, settings, seed, validate, actor=None, critic=None, tuner=None, lessons=None,
-                 teacher=None):  # fmt: skip
+                 teacher=None, mask=None):  # fmt: skip
         self.world, self.sac, self.settings, self.validate = world, sac, settings, validate
-        self.actor, self.critic, self.tuner, self.lessons = actor, critic, tuner, lessons
+        self.actor, self.critic, self.tuner, self.lessons, self.mask = actor, critic, tuner, lessons, mask
+        self.choose = mask.choose if mask else lambda decision: sac.act(*decision.observation, greedy=False)
         # A stream for each purpose: switching a role off leaves the draws of all others as they were.
         self.rng = {name: generator(seed, name) for name in STREAMS}
         sizes = (world.features.n, world.catalogue.n_legal)
@@ -92,15 +94,13 @@ class CoEvolution:
         if self.teaching:
             self.teaching.unasked = []
         # An episode is always played to its end, so that a run can stop and go on at any boundary between episodes.
-        for decision in decisions(world, start, lambda decision: self.sac.act(*decision.observation, greedy=False)):
-            # 1. SAC has acted: the transition goes to D_RL.
-            uid = self._store(decision)
+        for decision in decisions(world, start, self.choose):
+            uid = self._store(decision)  # 1. SAC has acted: the transition goes to D_RL.
             if self.critic:
                 episode.append((uid, decision))  # it has all that g_LLM is shown, see llm.text.Decision
             self.count["decisions"] += 1
             self.recent["acted"].append(decision.action != 0)
-            # 4. SAC learns from D_mix.
-            self._learn()
+            self._learn()  # 4. SAC learns from D_mix.
             # 2. f_LLM refines bad cases, and 5. is tuned on what it was right with.
             if self.actor and self.count["decisions"] % s.refine.every == 0:
                 yield from self._refine()

@@ -21,8 +21,10 @@ from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
 from ace.llm.controls import RandomCritic, control
 from ace.llm.lessons import Lessons
+from ace.llm.regions import make_regions
 from ace.llm.session import LlmSession, fingerprint_of_model, read_model_manifest
 from ace.rl import checkpoint
+from ace.rl.mask import MaskedExploration
 from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
@@ -174,9 +176,11 @@ class Run:
         elif s.refine.enabled:
             ranking = self._read_manifest()["ranking"] if s.refine.proposer == "frequency" else []
             actor = control(s.refine.proposer, self.world, self.whatif, s.refine, s.greedy.shortlist, ranking)
+        regions = make_regions(s, self.world.catalogue, session, lambda: self._read_manifest()["ranking"], self.seed)
+        mask = MaskedExploration(sac, self.world.catalogue, regions, s, self.seed) if regions else None
         self.learner = CoEvolution(
             self.training, sac, s, self.seed, self._validate, actor=actor, critic=self._make_critic(), tuner=tuner,
-            lessons=lessons, teacher=session.actor.propose if s.teach.enabled else None,
+            lessons=lessons, teacher=session.actor.propose if s.teach.enabled else None, mask=mask,
         )  # fmt: skip
 
     def _make_critic(self):
@@ -185,8 +189,8 @@ class Run:
         return self.session.critic if self.session else RandomCritic(self.settings.shape)
 
     def roles(self):
-        """Whoever refines ("actor"), shapes ("critic") and teaches the model ("lessons"): the model's roles, or controls."""
-        found = {name: getattr(self.learner, name) for name in ("actor", "critic", "lessons")}
+        """Whoever refines ("actor"), shapes ("critic"), teaches the model ("lessons") and explores ("mask")."""
+        found = {name: getattr(self.learner, name) for name in ("actor", "critic", "lessons", "mask")}
         return {name: role for name, role in found.items() if role is not None}
 
     def _read_manifest(self):
@@ -201,7 +205,7 @@ class Run:
         before, total = self.wall["train"], self.settings.train.decisions
         for event in self.learner.run():
             if event.kind == "validation":
-                self.rows.append(event.row)
+                self.rows.append(event.row | (self.learner.mask.row() if self.learner.mask else {}))
             elif event.kind == "finetune":
                 self.finetunes.append(event.row)
                 self.wall["finetune"] = self.session.finetune_s

@@ -245,7 +245,7 @@ def manifest(run, variant):
         "variant": variant,
         "seed": run.seed,
         "scale": run.params.scale,
-        "settings": run.settings.model_dump(),
+        "settings": run.settings.as_recorded(),
         "environment": run.world.spec.without_making(),
         "test_hash": test_hash(run),
         **({"packaged_hash": test_hash(run, "packaged")} if run.packaged else {}),

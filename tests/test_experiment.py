@@ -152,7 +152,7 @@ def with_controls(p):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach"])
+@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel", "camel_ace"])
 def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped):
     undisturbed = reference
     if variant != "ace":
@@ -180,6 +180,26 @@ def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equippe
     assert done.returncode == 0 and "starting anew" not in done.stdout + done.stderr
     assert files(folder, variant) == files(undisturbed, variant)
     assert not state.exists(), "a finished cell must not be continued by the next run"
+
+
+def test_cells_of_camel_say_what_the_masks_took(equipped):
+    """The model's questions are its calls; the control asks nobody; who builds on the corpus pays for it."""
+    folder = equipped()
+    for variant in ("camel", "camel_random", "camel_frequency"):
+        done = run(folder, variant, [0])
+        assert done.returncode == 0, done.stderr
+        written = files(folder, variant)
+        manifest, mask = written["manifest.json"], written["manifest.json"]["roles"]["mask"]
+        by_model = variant == "camel"
+        assert manifest["budget"]["train"]["llm_calls"] == (mask["answers"] if by_model else 0) < 160 // 8 * 8
+        assert ("transcript.jsonl.gz" in written) == by_model == (manifest.get("tokens", {}).get("mask", 0) > 0)
+        assert (manifest["budget"]["corpus"]["simulator_calls"] > 0) == (variant != "camel_random")
+        assert manifest["budget"]["train"]["simulator_calls"] == 0, "no answer is simulated"
+        assert 0 < mask["states"] <= mask["answers"] // 3 and mask["masked"] <= mask["substations"] <= 3 * mask["masked"]
+        assert 0 < mask["masked"] < mask["decisions"] == manifest["decisions"]
+        curve = frame(written["training.csv"])
+        assert curve["epsilon"].is_monotonic_decreasing and curve["epsilon"].iloc[-1] == 0
+        assert curve["masked"].iloc[-1] == pytest.approx(mask["masked"] / mask["decisions"], abs=1e-5)
 
 
 def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):

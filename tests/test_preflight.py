@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -301,7 +302,7 @@ def test_a_cell_whose_policies_a_study_lacks_fails_with_the_command_that_makes_t
         return {f.what: f for f in policies.findings(params, plan.cells(params), tmp_path)}
 
     assert [f.state for f in said().values()] == ["ok"], "nothing was run: all will be"
-    settings = json.loads(params.settings("ace").model_dump_json())
+    settings = params.settings("ace").as_recorded()
     entries = {"env": "case14", "variant": "ace", "seed": 0, "settings": settings}
     write_seed(tmp_path / "results", entries, pd.DataFrame({"episode": [0]}))
     found = said()["train@case14-ace"]
@@ -432,6 +433,19 @@ def test_f_llm_by_its_other_rule_is_counted_as_f_llm():
     assert elsewhere.tunes and not expert.tunes
     calls = [measured(params)._calls(cell) for cell in (ace, elsewhere, expert)]
     assert calls[0] == calls[1] and calls[0][0] > 0 and calls[2] == (0, 0)
+
+
+def test_camels_questions_are_three_for_each_masked_decision_at_the_most():
+    """epsilon falls from 1 to 0 over half of 1,500 decisions: 375 are masked."""
+    params = config.load(ROOT / "params.yaml")
+    ace = cell_of(params, "train@wcci2020-ace")
+    of = lambda name: measured(params)._calls(replace(ace, variant=name, settings=params.settings(name)))  # noqa: E731
+    assert of("camel") == (1125, 0) and of("camel_random") == (0, 0)
+    calls, rounds = of("ace")
+    assert of("camel_ace") == (pytest.approx(calls + 1125, abs=1), rounds)
+    reads = [name for name in ("camel", "camel_random", "camel_frequency")
+             if replace(ace, settings=params.settings(name)).needs_manifest]  # fmt: skip
+    assert reads == ["camel_frequency"], "which is of the corpus without a model"
 
 
 def test_a_lookup_table_of_a_variants_own_model_is_made_with_it(tmp_path):

@@ -147,6 +147,19 @@ class Teach(Model):
     """Of the distillation loss at the start; it falls linearly to 0 at the end of training."""
 
 
+class Mask(Model):
+    """CAMEL: with a probability that falls to 0, training explores inside a mask of named substations (our reading)."""
+
+    source: Literal["none", "model", "random", "frequency"]
+    """Who names them: nobody (no masks), the language model; as controls as many at random, or the corpus' most frequent ones."""
+    answers: Annotated[int, Field(ge=1, le=5)]
+    """Asked for about a state; the mask is the union of the substations that they name."""
+    epsilon: Share
+    """Probability at the start that a decision explores inside its mask."""
+    until: Annotated[float, Field(gt=0, le=1)]
+    """Share of the decisions at which it has fallen to 0, linearly."""
+
+
 class Llm(Model):
     client: Literal["embedded", "checkpoint", "server", "replay"]
     path: str
@@ -185,8 +198,15 @@ class Settings(Model):
     shape: Shape
     finetune: Finetune
     teach: Teach
+    mask: Mask
     llm: Llm
     greedy: Greedy
+
+    @model_validator(mode="after")
+    def a_mask_without_a_teacher(self):
+        if self.teach.enabled and self.mask.source != "none":
+            raise ValueError(f"mask.source = {self.mask.source!r}, but teach.enabled: no proposal outside a mask can be imitated")
+        return self
 
     @property
     def uses_llm(self):
@@ -195,7 +215,12 @@ class Settings(Model):
             (self.refine.enabled and self.refine.by_llm)
             or (self.shape.enabled and self.shape.judge == "llm")
             or self.teach.enabled
+            or self.mask.source == "model"
         ))  # fmt: skip
+
+    def as_recorded(self):
+        """As manifests and digests have it: without the masks where there are none, as before there were any."""
+        return self.model_dump(exclude={"mask"} if self.mask.source == "none" else None)
 
     @property
     def home(self):

@@ -18,6 +18,8 @@ PURPOSES = (
     "lessons",  # which decisions of the policy a LoRA round looks at
     "lora",  # a LoRA round: adapter, order of the samples
     "heldout",  # what the model samples on the held-out states, the same after every round
+    "mask",  # CAMEL: which decisions explore inside their mask
+    "regions",  # CAMEL: what the model, or a control in its place, samples when it names a region
 )
 """A new purpose goes to the end: a stream is known by its place."""
 

@@ -264,11 +264,11 @@ def making(environment, chronics):
 
 def parameters(params):
     """Digests of what stages read of params.yaml. params: config.Params."""
-    raw = params.model_dump()
+    raw = {**params.model_dump(), "base": params.base.as_recorded()}
     environments = {name: each.without_making() for name, each in params.environments.items()}
     cells = {}
     for environment, variant in cells_of(params):
-        whole = [params.scale, params.seeds_of(variant), raw["scenarios"], params.settings(variant).model_dump()]
+        whole = [params.scale, params.seeds_of(variant), raw["scenarios"], params.settings(variant).as_recorded()]
         cells.setdefault(environment, {})[variant] = digest([*whole, environments[environment]])
     return {
         "cells": cells,
@@ -286,7 +286,7 @@ def played(params, root):
         for environment in environments_of(params):
             names = [name for names in params.played(study, environment) for name in names]
             cells = [
-                [name, params.seeds_of(name), params.settings(name).model_dump(), results(environment, name)] for name in names
+                [name, params.seeds_of(name), params.settings(name).as_recorded(), results(environment, name)] for name in names
             ]
             found.setdefault(study, {})[environment] = digest(cells)
         found[study]["all"] = digest(found[study])

@@ -145,6 +145,9 @@ class Estimate:
             calls += measured * exposure(s.shape.model_dump(), cell.decisions)
         if s.teach.enabled:
             calls += slots
+        if s.mask.source == "model":  # at the most, as if no two states were alike
+            masked = s.mask.epsilon * s.mask.until * cell.decisions / 2
+            calls += min(slots * s.refine.rounds, masked * s.mask.answers)
         return math.ceil(calls), rounds
 
     def _steps_in_test(self, cell):

@@ -58,8 +58,8 @@ class Cell:
     def needs_manifest(self):
         """Whether it reads the language model's set of actions, whoever answers."""
         s = self.settings
-        looks_up = s.method == "sac" and s.refine.enabled and s.refine.proposer == "frequency"
-        return s.method == "dc_argmin" or looks_up
+        looks_up = (s.refine.enabled and s.refine.proposer == "frequency") or s.mask.source == "frequency"
+        return s.method == "dc_argmin" or (s.method == "sac" and looks_up)
 
 
 def cells(params):

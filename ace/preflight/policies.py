@@ -27,7 +27,7 @@ def findings(params, cells, workspace):
                 lacking += 1
                 yield fail(stage, f"{error}: run `dvc repro -s -f {stage}` first")
                 continue
-            settings = json.loads(params.settings(variant).model_dump_json())
+            settings = json.loads(json.dumps(params.settings(variant).as_recorded()))
             if any(seed not in found or found[seed].manifest.get("settings") != settings for seed in seeds):
                 continue  # declared otherwise by now: it will be run
             missing = [seed for seed in seeds if policy_of(workspace, environment, variant, seed) is None]

@@ -20,6 +20,10 @@ LABELS = {
     "llm_only": "Language model at every decision",
     "llm4teach": "LLM4Teach",
     "ace_prior": "ACE, prior from D_LLM",
+    "camel": "CAMEL",
+    "camel_random": "CAMEL, random regions",
+    "camel_frequency": "CAMEL, frequent substations",
+    "camel_ace": "ACE + CAMEL",
     # ACE taken apart; the tables show the setting itself with the label
     "ace_query_high": "ACE, f_LLM often",
     "ace_query_low": "ACE, f_LLM seldom",
