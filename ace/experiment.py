@@ -97,7 +97,7 @@ def run_seed(environment, variant, seed, root, output):
             return
         folder = scratch / run_files.FINISHED
         if (folder / STAMP).exists():
-            print(f"the finished run of {environment} {variant} seed {seed} is of other settings, scenarios or code: run again")
+            print(f"the finished run of {environment} {variant} seed {seed} is of other settings, scenarios, code or processor: run again")
         shutil.rmtree(folder, ignore_errors=True)
         run, started = Run(params, params.settings(variant), environment, seed, root, scratch), time.time()
         if run.settings.method == "sac":
@@ -122,7 +122,7 @@ def _is_finished(environment, variant, seed, root, output):
 
 
 def fingerprint(params, settings, environment, sets, root):
-    """Of all that decides a run but its seed: settings, scenarios (by split), versions, code as this process read it, model."""
+    """Of all that decides a run but its seed: settings, scenarios (by split), versions, code as read here, processor, model."""
     # How a server is asked changes no answer: a run that its budget has stopped goes on with another.
     manner = dict.fromkeys(("timeout_s", "retries", "concurrency", "token_budget"), 1)
     llm = settings.llm.model_copy(update=manner)
@@ -130,7 +130,7 @@ def fingerprint(params, settings, environment, sets, root):
     given = params.model_dump(include={"environments", "scenarios", "scale"}) | {"main": sorted(params.grid.main)}
     sha.update(json.dumps([given, run_files.versions()], sort_keys=True).encode())
     sha.update("".join(sets[split].hash() for split in ("train", "validation", "test")).encode())
-    sha.update(SOURCE_SHA256)
+    sha.update(SOURCE_SHA256 + run_files.processor().encode())  # on another kind training takes another course
     sha.update(fingerprint_of_model(settings.llm, environment, root).encode())
     return sha.hexdigest()
 
@@ -237,22 +237,24 @@ class Run:
             name = mark["decisions"]
             file = run_files.MARKED.format(name)
             agent, mark["policy_sha256"] = self._kept(mark["weights"], file), run_files.policy_digest(self.scratch / file)
-            self._play_again(run_files.MARK.format(name), agent)
+            self._play_again("marks", run_files.MARK.format(name), agent)
         if self.session:  # here, since these are the seconds of training and test
             self.wall["llm"] = self.session.recorder.seconds
 
-    def _play_again(self, name, agent):
-        """The test once more, as the split `name`."""
+    def _play_again(self, phase, name, agent):
+        """The test once more, as the split `name`; phase: of the budget."""
+        steps = self.world.env_steps
         played = evaluate.play(self.world, agent, "test", range(len(self.world.sets["test"])))
         self.again[name] = [replace(result, split=name) for result in played]
+        self.played_steps[phase] = self.played_steps.get(phase, 0) + self.world.env_steps - steps
 
     def play_redraws(self):
         """The test under other draws of the opponent: which episodes reconnection alone survives whatever is attacked."""
-        steps, test = self.world.env_steps, self.world.sets["test"]
+        test = self.world.sets["test"]
         for draw in range(1, 1 + self.params.scenarios.redraws * self.world.spec.opponent):
             self.world.sets["test"] = Redrawn(test, draw)
-            self._play_again(run_files.REDRAW.format(draw), self.agent)
-        self.world.sets["test"], self.played_steps["redraws"] = test, self.world.env_steps - steps
+            self._play_again("redraws", run_files.REDRAW.format(draw), self.agent)
+        self.world.sets["test"] = test
 
     def forecast_gap(self):
         """How far validation is from what was played: mean |simulated - played| reward of refined actions; None without any."""
@@ -301,9 +303,9 @@ class Run:
             "corpus": {name: int(corpus.get(name, 0)) for name in train},
             "test": self._played("test", self.episodes),
         }
-        name = run_files.REDRAW.format("")
-        redrawn = [each for split, played in self.again.items() if split.startswith(name) for each in played]
-        more = {"packaged": self.packaged, "redraws": redrawn}
+        more = {"packaged": self.packaged, "marks": [], "redraws": []}
+        for split, played in self.again.items():
+            more["redraws" if split.startswith(run_files.REDRAW.format("")) else "marks"] += played
         return phases | {split: self._played(split, results) for split, results in more.items() if results}
 
     def _played(self, split, episodes):
@@ -335,7 +337,7 @@ class Run:
         if state is None:
             return
         if state["fingerprint"] != self.fingerprint:
-            print(f"checkpoint of {self.environment} seed {self.seed} is of other settings, scenarios or code: starting anew")
+            print(f"checkpoint of {self.environment} seed {self.seed} is of other settings, scenarios, code or processor: starting anew")
             return
         self.learner.load_state_dict(state["learner"])
         if self.session:

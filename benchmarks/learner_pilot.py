@@ -13,9 +13,10 @@ ci_high, n_seeds, with `metric`
 
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
     mean_change                     variant minus `against`; interval over seeds and weeks
-    loss_where_reconnect_survives   reconnection alone minus variant, where that survives; over seeds and weeks. Where an opponent
-                                    acts, a start counts by the share of the eight other draws in which reconnection survives
-    gain_elsewhere                  variant minus reconnection alone, in the other starts; over seeds and weeks
+    loss_where_reconnect_survives   reconnection alone minus variant, where that survives. Where an opponent acts, a start counts
+                                    by the share of the eight other draws in which reconnection survives. `against` another variant:
+                                    minus its loss, in the draws that both played. No interval: see ace/report/harm.py
+    gain_elsewhere                  variant minus reconnection alone, in the other starts; without an interval as well
     llm_rate_gain                   share of 200 held-out states helped by the model's first proposal, after the last LoRA round
                                     minus before the first; `against`: minus that gain of another variant; t interval over seeds
 """
@@ -41,13 +42,15 @@ from ace.grid.whatif import WhatIf
 from ace.llm.clients import Recorder
 from ace.llm.models import corpus, training
 from ace.llm.models.heldout import heldout_states, load_states, one_proposal, save_states
+from ace.llm.session import fingerprint_of_model
 from ace.llm.text import TextMap
 from ace.report import harm
 from ace.report.formatting import write_csv
+from ace.run_files import processor
 from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}
-"""Of `finetune`: some five times as many rounds' steps, each thrice as long."""
+"""Of `finetune`: twice as many rounds, five epochs in place of one, three times the learning rate."""
 WITH_RECOVERY = ("ace", "sac")
 """Variants with the operator's reflex that puts substations back: all others were tried before it was the default."""
 OF_A_PILOT = {
@@ -73,7 +76,7 @@ LESSONS = {
 START = ["env", "variant", "seed", "draw", "week", "start"]
 EPISODES = [*START, "survived_steps", "survival", "decisions"]
 RUNS = ["env", "variant", "seed", "env_steps", "simulator_calls", "llm_calls", "refined", "shaped", "rounds", "accepted"]
-RUNS += ["distinct", "lessons", "rate_before", "rate_after"]
+RUNS += ["distinct", "lessons", "rate_before", "rate_after", "model", "cpu"]  # model: digest; both were not noted at first
 COLUMNS = ["env", "variant", "against", "metric", "value", "ci_low", "ci_high", "n_seeds"]
 DRAWS = {"reconnect": 9, "ace": 9, **dict.fromkeys(["sac", "ace_no_recover", "sac_no_recover"], 3)}
 """Where an opponent acts, draws of it in which a variant plays all starts; others play the first, 0."""
@@ -149,7 +152,7 @@ def pilot(environment, variant, seed):
         run = Run(params, settings, environment, seed, root, scratch)
         before = rate(run, seed)
         run.train()
-        found["run"] = names | of_run(run) | {"rate_before": before, "rate_after": rate(run, seed)}
+        found["run"] = names | of_run(run) | {"rate_before": before, "rate_after": rate(run, seed), "cpu": processor()}
         world, agent = run.world, run.agent
     else:
         world, agent = World(params.environment(environment), params.scenarios, settings.operator), baselines.DoNothing()
@@ -183,6 +186,7 @@ def of_run(run):
         "env_steps": count["env_steps"] + run.validation_steps, "simulator_calls": simulator, "llm_calls": asked,
         "refined": count["refined"], "shaped": count["shaped"], "rounds": len(rounds),
         "accepted": sum(each["accepted"] for each in rounds), "lessons": sum(each["lessons"] for each in rounds),
+        "model": fingerprint_of_model(run.settings.llm, run.environment, run.root)[:12] if run.session else None,
         "distinct": float(np.mean([each["distinct"] for each in rounds])) if rounds else None,
     }  # fmt: skip
 
@@ -203,23 +207,31 @@ def of_environment(played, trained):
     base, p = reconnection(played)
     weekly = {variant: matrix(rows) for variant, rows in played[played["draw"] == 0].groupby("variant")}
     gains = {variant: 100 * (rows["rate_after"] - rows["rate_before"]) for variant, rows in trained.groupby("variant")}
+    places = ["draw", "week", "start"]
+    starts = {v: rows.pivot_table(index="seed", columns=places, values="survival") for v, rows in played.groupby("variant")}
     for variant in gains:
         n = len(weekly[variant])
         yield variant, "", "seed_sd", deviation(weekly[variant].mean(axis=1)), n
         for other in compared(variant, weekly):
             yield variant, other, "mean_change", stats.paired_difference(weekly[variant], weekly[other]), n
-        places = ["draw", "week", "start"]
-        starts = played[played["variant"] == variant].pivot_table(index="seed", columns=places, values="survival")
-        change = 100 * (starts - base.reindex(starts.columns))
-        survives = p.reindex(starts.columns)
-        for name, sign, weight in (("loss_where_reconnect_survives", -1, survives), ("gain_elsewhere", 1, 1 - survives)):
-            weekly_change = (sign * change * weight).T.groupby("week").sum().T.to_numpy()
-            yield variant, BASE, name, harm.weighted(weekly_change, weight.groupby("week").sum().to_numpy()), n
+        loss, gain = loss_and_gain(starts[variant], base, p)
+        yield variant, BASE, "loss_where_reconnect_survives", (loss, np.nan, np.nan), n
+        yield variant, BASE, "gain_elsewhere", (gain, np.nan, np.nan), n
+        for other in compared(variant, weekly):
+            if other != BASE:
+                own, of_other = (loss_and_gain(starts[each], base, p, starts[other].columns)[0] for each in (variant, other))
+                yield variant, other, "loss_where_reconnect_survives", (own - of_other, np.nan, np.nan), n
         if gains[variant].notna().all():
             yield variant, "", "llm_rate_gain", over_seeds(gains[variant]), n
         for other in LESSONS.get(variant, []):
             both = (gains[variant] - gains[other]).dropna()  # seeds that both have
             yield variant, other, "llm_rate_gain", over_seeds(both), len(both)
+
+
+def loss_and_gain(starts, base, p, among=None):
+    """Means over the seeds of harm.loss_and_gain. starts: a row a seed, a column a (draw, week, start); among: only these."""
+    places = starts.columns if among is None else starts.columns.intersection(among)
+    return [each.mean() for each in harm.loss_and_gain(100 * starts[places], 100 * base[places], p[places].to_numpy())]
 
 
 def compared(variant, others):

@@ -80,9 +80,9 @@ def test_loss_and_gain_by_hand():
     base, p = np.array([100.0, 100.0, 20.0, 50.0]), np.array([1.0, 0.5, 0.5, 0.0])
     loss, gain = harm.loss_and_gain([[90, 100, 40, 60], [100, 80, 20, 50]], base, p)
     changes = np.array([-5, -10, 10, 5])  # means of the two seeds
-    assert loss.value == pytest.approx(-(changes * p).sum() / p.sum())
-    assert gain.value == pytest.approx((changes * (1 - p)).sum() / (1 - p).sum())
-    assert loss.low < loss.value < loss.high
+    assert loss.mean() == pytest.approx(-(changes * p).sum() / p.sum())
+    assert gain.mean() == pytest.approx((changes * (1 - p)).sum() / (1 - p).sum())
+    assert list(loss) == pytest.approx([(10 + 0 - 10) / 2, (0 + 10 - 0) / 2])  # weights 1, 1/2, 1/2, 0
 
 
 def test_without_an_opponent_reconnection_has_survived_or_not(results, params, tmp_path):
@@ -92,6 +92,7 @@ def test_without_an_opponent_reconnection_has_survived_or_not(results, params, t
     table = harm.write_harm(runs.read(params, results), tmp_path).set_index(["env", "variant"])
     found = table.loc[(ENV, "ace")]
     assert (found["surviving"], found["loss"], found["gain"]) == (2, pytest.approx(10), pytest.approx(30))
+    assert found["loss_sd"] == pytest.approx(0)
     assert not {"do_nothing", "greedy", "reconnect"} & set(table.loc[ENV].index)
     assert "reconnection survives 2 of 8" in (tmp_path / "harm.md").read_text()
 

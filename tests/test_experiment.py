@@ -223,6 +223,9 @@ def test_a_checkpoint_is_of_the_weeks_that_are_played(params, tmp_path, monkeypa
         assert before == started._fingerprint()
         started.world.sets[split].weeks.about[3]["digest"] = "0" * 16
         assert started._fingerprint() != before
+    before = started._fingerprint()
+    monkeypatch.setattr(run_files, "processor", lambda: "of another maker")
+    assert started._fingerprint() != before, "where training takes another course"
 
 
 def test_a_checkpoint_is_of_the_code_that_ran_not_of_the_code_on_disk_when_it_was_saved(workspace, tmp_path):
@@ -267,7 +270,9 @@ def test_policies_at_marks_are_kept_and_tested_with_what_they_had_used(workspace
     assert list(splits.groups) == ["test", "test@50", "test@120"] and set(splits.size()) == {3}
     assert found["episodes.csv"][:3] == without["episodes.csv"], "the test itself is not another one"
     marks, manifest = found["manifest.json"]["marks"], found["manifest.json"]
+    played = manifest["budget"].pop("marks")
     assert [mark["decisions"] for mark in marks] == [50, 120] and manifest["budget"] == without["manifest.json"]["budget"]
+    assert played["env_steps"] >= sum(splits.get_group(f"test@{mark}")["survived_steps"].sum() for mark in (50, 120)) > 0
     assert 0 < marks[0]["env_steps"] < marks[1]["env_steps"] < manifest["budget"]["train"]["env_steps"]
     assert all(mark["simulator_calls"] == mark["llm_calls"] == 0 for mark in marks)
     place = marked / "results/runs/case14/sac/seed=0"
@@ -276,7 +281,9 @@ def test_policies_at_marks_are_kept_and_tested_with_what_they_had_used(workspace
     assert len({mark["policy_sha256"] for mark in marks}) == 2
     (place / "policy_50.safetensors").unlink()
     done = run(marked, "sac", [0])
-    assert done.returncode == 0 and files(marked, "sac") == found
+    assert done.returncode == 0
+    again = files(marked, "sac")
+    assert again["manifest.json"]["budget"].pop("marks") == played and again == found
 
 
 def test_baselines_run_once_and_are_charged_for_their_simulations(workspace):

@@ -322,7 +322,7 @@ def test_a_cell_whose_policies_a_study_lacks_fails_with_the_command_that_makes_t
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 
-def of_machine(tmp_path, monkeypatch, free_gb, gpu_gb=None, jobs="1"):
+def of_machine(tmp_path, monkeypatch, free_gb, gpu_gb=None, jobs="1", pooled=False):
     """Findings on a machine with so much memory and disk, and a GPU, for a checkpoint with 15 GB of weights."""
     monkeypatch.setenv("ACE_JOBS", jobs)
     monkeypatch.setattr(machine, "weights_gb", lambda source: (15.0, "its config"))
@@ -334,7 +334,7 @@ def of_machine(tmp_path, monkeypatch, free_gb, gpu_gb=None, jobs="1"):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int((gpu_gb or 0) * 1e9), 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     cells = asking(tmp_path, client="checkpoint", model="some/model")
-    return {f.what: f for f in machine.findings(cells, tmp_path / "not/there")}
+    return {f.what: f for f in machine.findings(cells, tmp_path / "not/there", pooled)}
 
 
 @pytest.mark.parametrize(("gpu_gb", "state"), [(None, "FAIL"), (20, "FAIL"), (40, "note"), (140, "ok")])
@@ -351,6 +351,18 @@ def test_every_process_loads_a_copy_and_every_seed_leaves_its_weights_on_the_dis
     assert (tight["memory"].state, tight["disk"].state) == ("FAIL", "FAIL")
     assert "about 31 GB needed" in tight["disk"].text, "one seed's state and the one being written, and the results"
     assert of_machine(tmp_path, monkeypatch, 500, 140, jobs="none")["processes"].state == "FAIL"
+
+
+def test_a_campaign_runs_seeds_of_all_cells_at_once(tmp_path, monkeypatch):
+    needed = [
+        float(of_machine(tmp_path, monkeypatch, 500, jobs="64", pooled=pooled)["memory"].text.split("about ")[1].split()[0])
+        for pooled in (False, True)
+    ]
+    cells = asking(tmp_path, client="checkpoint", model="some/model")
+    seeds = [len(cell.seeds) for cell in cells]
+    copies = [len(cell.seeds) for cell in cells if cell.settings.uses_llm]
+    for found, processes, models in zip(needed, (max(seeds), sum(seeds)), (max(copies), sum(copies)), strict=True):
+        assert found == pytest.approx(processes * machine.PROCESS_GB + models * 15, abs=1)
 
 
 # --- the estimate -----------------------------------------------------------------------------------------------------

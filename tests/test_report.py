@@ -455,11 +455,12 @@ def test_a_criterion_of_its_own_stands_in_place_of_the_size():
 @pytest.mark.parametrize(
     ("estimates", "verdict"),
     [
-        ([Estimate(287, 280, 294), Estimate(682, 600, 700)], "reproduced"),
-        ([Estimate(300, 299, 301), Estimate(700, 699, 701)], "partly"),
+        ([Estimate(300, 290, 310), Estimate(682, 682, 682)], "reproduced"),
+        ([Estimate(287, 280, 294), Estimate(400, 300, 500)], "partly"),
+        ([Estimate(400, -300, 1100)], "inconclusive"),  # the value alone lies in it
         ([Estimate(100, 99, 101), Estimate(700, 683, 720)], "contradicted"),
         ([Estimate(250, 216, 288)], "inconclusive"),  # the interval reaches into the range
-        ([Estimate(250)], "inconclusive"),
+        ([Estimate(250)], "not tested"),
     ],
 )
 def test_verdict_by_range(estimates, verdict):
@@ -552,6 +553,21 @@ def test_c2_says_what_a_longer_trained_sac_comes_to(params, results):
     assert "a run used, corpus included: ace " in longer and " sac_20k " in longer, "budgets of both"
     assert found.loc["C2", "verdict"] == before["verdict"]
     assert not any("sac_20k" in evidence for name, evidence in found["evidence"].items() if name != "C2")
+
+
+def test_a_longer_run_that_cannot_be_compared_costs_no_other_verdict(params, results, monkeypatch):
+    before = row(claims.evaluate(runs.read(params, results)), id="C2")
+    declare(params, results, {"sac_20k": 0.9})
+    need = measure._need
+
+    def on_no_grid(runs, variants, envs=None):
+        if "sac_20k" in variants:
+            raise measure.NotTested("no grid has both")
+        return need(runs, variants, envs)
+
+    monkeypatch.setattr(measure, "_need", on_no_grid)
+    after = row(claims.evaluate(runs.read(params, results)), id="C2")
+    assert (after["verdict"], after["evidence"]) == (before["verdict"], before["evidence"])
 
 
 def test_an_undefined_ratio_of_the_papers_loss_leaves_aces_own_verdict(params, results):

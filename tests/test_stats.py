@@ -224,6 +224,9 @@ def test_known_issue_4_quotes_the_measured_coverage(committed):
     pilots = used["population"].str.startswith(populations.PILOT)
     share = used["coverage"].between(0.94, 0.965).mean()
     assert f"{100 * share:.0f} % of the tables' rows" in text
+    few = used[used["seeds"] <= 5]["coverage"].between(0.94, 0.965).mean()
+    many = used[used["seeds"] >= 8]["coverage"].between(0.94, 0.965).mean()
+    assert f"with 3 or 5 seeds {100 * few:.0f} %, with 8 or 10 seeds {100 * many:.0f} %" in text
 
     def extremes(statistic, of=used):
         found = 100 * of.loc[of["statistic"] == statistic, "coverage"]

@@ -32,7 +32,7 @@ def run(params, stages, root):
     cells = [cell for cell in plan.cells(params) if cell.stage in stages]
     if unknown := set(stages) - {cell.stage for cell in cells}:
         raise config.ConfigError(f"no cell of params.yaml: {', '.join(sorted(unknown))}")
-    findings = [*language.findings(cells, root), *machine.findings(cells, root)]
+    findings = [*language.findings(cells, root), *machine.findings(cells, root, pooled=True)]
     if wrong := [finding for finding in findings if finding.state == "FAIL"]:
         for finding in wrong:
             show(finding)

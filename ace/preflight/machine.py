@@ -25,19 +25,25 @@ SAMPLE_TOKENS = 450
 """Of a LoRA sample as a 7B model's tokenizer counts it; our reckoning."""
 
 
-def findings(cells, workspace):
-    """Processors, memory, GPU and disk. workspace: the folder, which need not exist, that the scale runs in."""
+def findings(cells, workspace, pooled=False):
+    """Processors, memory, GPU and disk.
+
+    workspace: the folder, which need not exist, that the scale runs in; pooled: all cells run at once (a campaign), not one after
+    the other.
+    """
     try:
         jobs = config.jobs()
     except config.ConfigError as error:
         yield fail("processes", str(error))
         jobs = os.cpu_count() or 1
-    jobs = min(jobs, max(len(cell.seeds) for cell in cells))
+    numbers = [len(cell.seeds) for cell in cells]
+    jobs = min(jobs, sum(numbers) if pooled else max(numbers))
     yield ok("processors", f"{os.cpu_count()}, of them used {jobs} (ACE_JOBS)")
     asking = [cell for cell in cells if cell.settings.uses_llm]
     sizes = [(_weights(cell, workspace), cell) for cell in asking]
     heaviest = max((size for size, _ in sizes), default=0.0)
-    copies = max((min(jobs, len(cell.seeds)) for size, cell in sizes if size), default=0)
+    holding = [len(cell.seeds) for size, cell in sizes if size]
+    copies = min(jobs, sum(holding) if pooled else max(holding, default=0))
     tuned = max((size for size, cell in sizes if cell.tunes), default=0.0)
     on_gpu = torch.cuda.is_available() or heaviest > NEEDS_GPU_GB  # where there must be one, what else is needed
     on_processors = 0.0 if on_gpu else copies * (2 * tuned if tuned else heaviest)

@@ -80,7 +80,10 @@ def _longer(claim, runs):
         return ""
     text = ""
     for better, worse in [pair for pair in LONGER if {*pair} <= {*runs.variants}]:
-        (value, low, high), n, _, evidence, _ = claim.measured(runs, better=better, worse=worse)
+        try:
+            (value, low, high), n, _, evidence, _ = claim.measured(runs, better=better, worse=worse)
+        except measure.NotTested:  # one of the two was not run on any grid of the other
+            continue
         text += f"; {better} against {worse}: {value:.3g} [{low:.3g}, {high:.3g}] ({n}; {evidence})"
     return text
 

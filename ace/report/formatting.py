@@ -52,6 +52,13 @@ def with_interval(value, low, high, digits, sign=""):
     return f"{value:{sign}z.{digits}f}{ends}"
 
 
+def value_with_std(value, std, digits=1):
+    """value ± std; the value alone where there is no std; nothing for nan."""
+    if math.isnan(value):
+        return ""
+    return f"{value:z.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
+
+
 def thousands(value):
     """Thousands in full, a dash for nan."""
     return f"{round(value):,}" if math.isfinite(value) else "–"

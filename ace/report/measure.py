@@ -48,9 +48,12 @@ def judge(estimate, size, null=0.0, reached=None):
 def judge_range(estimates, low, high):
     """The verdict on a number that is to lie in a range, one estimate for each environment.
 
-    reproduced: every value lies in it. partly: some do. contradicted: all intervals lie outside. inconclusive: none of these.
+    reproduced: every interval lies in it. partly: some do. contradicted: all lie outside. inconclusive: none of these. not tested:
+    there is no interval.
     """
-    inside = sum(low <= each.value <= high for each in estimates)
+    if not np.isfinite([[*each] for each in estimates]).all():
+        return "not tested"
+    inside = sum(low <= each.low and each.high <= high for each in estimates)
     if inside:
         return "reproduced" if inside == len(estimates) else "partly"
     return "contradicted" if all(each.high < low or each.low > high for each in estimates) else "inconclusive"

@@ -36,6 +36,9 @@ RUN_METRICS = {
 }
 
 
+AFTER_THE_TEST = ("packaged", "marks", "redraws")  # phases of a budget that no table charges to the method
+
+
 class ReportError(OneLine, Exception):
     """What is wrong with the run files, in one line that says what to do."""
 
@@ -132,14 +135,14 @@ class Runs:
 
     def spent(self, env, variant, what, seeds=None):
         """Everything one run used, all phases together (training, validation, language-model corpus, test; not what it was
-        asked on packaged days after that).
+        asked in the plays after that).
 
         what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds (a selection,
         default all); the corpus is counted whole for every seed, since training a single agent needs all of it.
         """
         runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
         budgets = [run.manifest["budget"].items() for run in runs]
-        totals = [sum(used.get(what, 0) for phase, used in budget if phase not in ("packaged", "redraws")) for budget in budgets]
+        totals = [sum(used.get(what, 0) for phase, used in budget if phase not in AFTER_THE_TEST) for budget in budgets]
         return sum(totals) / len(totals)
 
     def seconds(self, env, variant, phase):

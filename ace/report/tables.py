@@ -13,7 +13,9 @@ import pandas as pd
 
 from ace import stats
 from ace.report import contrasts, notes
-from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts, write_table, write_text
+from ace.report.formatting import (
+    markdown, thousands, value_with_std, with_interval, write_csv, write_parts, write_table, write_text,
+)  # fmt: skip
 from ace.report.labels import LABELS, grid_label, label
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read
 
@@ -279,7 +281,7 @@ def by_metric(table, env, variant):
 
 def mean_and_std(row, digits=1):
     """mean ± std of the seeds' means; the mean alone of one seed."""
-    return f"{row['mean']:z.{digits}f}" + ("" if math.isnan(row["std"]) else f" ± {row['std']:.{digits}f}")
+    return value_with_std(row["mean"], row["std"], digits)
 
 
 def mean_with_interval(row, digits=1):
