@@ -1,6 +1,6 @@
 """Where tasks run: processes of this machine, or the workers of a cluster, by joblib's backends.
 
-ACE_BACKEND: loky (the default: ACE_JOBS processes here), dask (at the scheduler ACE_DASK) or ray (at RAY_ADDRESS, else here).
+ACE_BACKEND: loky (the default: ACE_JOBS processes here) or dask (at the scheduler ACE_DASK).
 A result must not depend on where it was made, so a worker that differs from its caller in what decides bytes is refused; and
 a worker that dies costs no more than the time since the last checkpoint of its run: the run is started again elsewhere.
 """
@@ -27,7 +27,7 @@ from ace import config
 from ace.config.files import written_whole
 from ace.run_files import processor, versions
 
-BACKENDS = ("loky", "dask", "ray")
+BACKENDS = ("loky", "dask")
 ANSWERS_S = 10  # a scheduler or worker that has not answered by then is not there
 DEATHS = 3  # of workers in a row, no task being finished in between: memory is short, or a task ends its worker each time
 DECISIVE = (
@@ -91,8 +91,6 @@ def check():
     """Raises PoolError if the pool can't be used: for who wants to know before any work."""
     if backend() == "dask":
         _client()
-    elif backend() == "ray":
-        _register_ray()
 
 
 @functools.cache
@@ -146,44 +144,23 @@ def _compare(worker, theirs, ours):
             )
 
 
-@functools.cache
-def _register_ray():
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError:
-        raise PoolError("ACE_BACKEND = 'ray' needs the package ray: `pip install 'ace[ray]'`") from None
-    ray.init(log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
-    register_ray()
-
-
 def _died():
     """Exceptions that say: a worker is gone. Dask starts its task again by itself, a few times, before it says so."""
-    name = backend()
-    if name == "dask":
+    if backend() == "dask":
         from distributed import KilledWorker
 
         return (KilledWorker,)
-    if name == "ray":
-        from ray.exceptions import RayActorError
-
-        return (RayActorError,)
     return (BrokenProcessPool,)
 
 
 def _parallel(n_tasks):
-    """A joblib.Parallel for so many tasks that gives results as they are done (Ray's: when all are)."""
-    name = backend()
-    if name == "loky":
+    """A joblib.Parallel for so many tasks that gives results as they are done."""
+    if backend() == "loky":
         n_jobs = min(config.jobs(), n_tasks)
         with joblib.parallel_config("loky", inner_max_num_threads=1):  # also where the caller was started without settings
             return joblib.Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
-    if name == "dask":
-        with joblib.parallel_config("dask", client=_client(), wait_for_workers_timeout=ANSWERS_S):
-            return joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
-    _register_ray()
-    with joblib.parallel_config("ray"):
-        return joblib.Parallel(n_jobs=-1, batch_size=1)
+    with joblib.parallel_config("dask", client=_client(), wait_for_workers_timeout=ANSWERS_S):
+        return joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
 
 
 # --- running tasks ----------------------------------------------------------------------------------------------------

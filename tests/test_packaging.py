@@ -97,7 +97,7 @@ def test_everything_that_is_imported_is_a_declared_dependency():
     # The peers that `make bench` compares with and the generator of weeks are extras, and not installed by `make setup`.
     extra = {
         Requirement(text).name.lower().replace("-", "_")
-        for name in ("bench", "weeks", "dask", "ray")
+        for name in ("bench", "weeks", "dask")
         for text in project()["optional-dependencies"][name]
     }
     foreign = imported - set(sys.stdlib_module_names) - ours - extra

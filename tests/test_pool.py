@@ -189,7 +189,7 @@ def _end(_):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"ACE_BACKEND": "dsk"}, ["ACE_BACKEND = 'dsk'", "loky, dask, ray", "did you mean dask"]),
+        ({"ACE_BACKEND": "dsk"}, ["ACE_BACKEND = 'dsk'", "loky, dask", "did you mean dask"]),
         ({"ACE_BACKEND": "dask"}, ["ACE_DASK", "tcp://host:8786"]),
         ({"ACE_BACKEND": "dask", "ACE_DASK": "tcp://127.0.0.1:9"}, ["127.0.0.1:9", "no Dask scheduler answers"]),
         ({"ACE_BACKEND": "dask", "ACE_DASK": "nonsense://"}, ["nonsense", "no Dask scheduler answers"]),
