@@ -31,6 +31,7 @@ from ace.rl.sac import SAC
 CHECKPOINT_EVERY_S = 20.0
 CALLS = ("simulator_calls", "dc_calls", "llm_calls")  # as `Run._calls` gives them
 STAMP = "fingerprint"  # of a finished run, in its folder
+OTHER = "is of other settings, scenarios, code or processor"
 NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}
 
 
@@ -54,7 +55,7 @@ def run_cell(environment, variant, seeds=None, output="results"):
     run_seeds([(environment, variant, seed) for seed in seeds], output, f"{environment} {variant}")
     scratch = scratch_folder(root, output, environment, variant)
     finished = {seed: scratch / f"seed={seed}" / run_files.FINISHED for seed in seeds}
-    run_files.pack(root / output, environment, variant, finished, params.keeps_policy(environment, variant))
+    run_files.pack(root / output, environment, variant, finished, params.keeps(environment, variant))
     for folder in finished.values():  # only now: a killed cell keeps what its finished seeds have done
         shutil.rmtree(folder)
     return run_files.cell_folder(root / output, environment, variant)
@@ -97,7 +98,7 @@ def run_seed(environment, variant, seed, root, output):
             return
         folder = scratch / run_files.FINISHED
         if (folder / STAMP).exists():
-            print(f"the finished run of {environment} {variant} seed {seed} is of other settings, scenarios, code or processor: run again")
+            print(f"the finished run of {environment} {variant} seed {seed} {OTHER}: run again")
         shutil.rmtree(folder, ignore_errors=True)
         run, started = Run(params, params.settings(variant), environment, seed, root, scratch), time.time()
         if run.settings.method == "sac":
@@ -337,7 +338,7 @@ class Run:
         if state is None:
             return
         if state["fingerprint"] != self.fingerprint:
-            print(f"checkpoint of {self.environment} seed {self.seed} is of other settings, scenarios, code or processor: starting anew")
+            print(f"checkpoint of {self.environment} seed {self.seed} {OTHER}: starting anew")
             return
         self.learner.load_state_dict(state["learner"])
         if self.session:

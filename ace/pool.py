@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from ace import config
 from ace.config.files import written_whole
-from ace.run_files import processor, versions
+from ace.config.host import processor, versions
 
 BACKENDS = ("loky", "dask")
 ANSWERS_S = 10  # a scheduler or worker that has not answered by then is not there

@@ -3,7 +3,7 @@
     results/runs/<environment>/<variant>/     a cell, all of its seeds
         episodes.csv, training.csv            rows of every seed; the first column says which, `split` what an episode is of
         manifest.json                         what the seeds share, and under "seeds" what each has of its own
-        seed=<n>/                             transcript.jsonl.gz of a model; policy.safetensors (policy_<mark>) if played again
+        seed=<n>/                             policy.safetensors (policy_<mark>), transcript.jsonl.gz, of variants in grid.kept
     results/provenance/<environment>/<variant>.json      {"<n>": commit, processor, wall times}
 
 The same run gives the same bytes. A cell is replaced as a whole, by one process at a time. If that one is killed, the old
@@ -13,11 +13,9 @@ cell or the new one is there, or the old one lies beside its place, and the next
 import csv
 import gzip
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
-import platform
 import shutil
 import subprocess
 import time
@@ -27,9 +25,10 @@ from pathlib import Path
 import pandas as pd
 from safetensors.numpy import load_file
 
+from ace.config.host import processor, versions
+
 CHECKPOINT_RULE = "highest mean survival on the validation scenarios, then highest mean reward, then the earliest"
 HOME = Path(__file__).parents[1]
-VERSIONS = ("grid2op", "lightsim2grid", "numpy", "torch", "transformers", "peft")
 IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a manifest: runs that differ here don't compare
 SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
@@ -43,7 +42,7 @@ class SeedFiles:
     """What the files of a cell say of one seed.
 
     manifest: shared and own entries together, `seed` among them; episodes, training: rows as {column: text}, training None for
-    methods that don't learn; folder: seed=<n>, which exists where there is a policy or a transcript.
+    methods that don't learn; folder: seed=<n>, where policy and transcript are if they are kept.
     """
 
     manifest: dict
@@ -61,13 +60,14 @@ class SeedFiles:
         return policy_digest(path) if path.is_file() else self.manifest.get("policy_sha256")
 
     def transcript_digest(self):
-        """SHA-256 of the text of the transcript (how it is packed depends on zlib's version), or None without one."""
+        """SHA-256 of the text of the transcript (how it is packed depends on zlib's version); otherwise as `policy_digest`."""
         path = self.folder / TRANSCRIPT
-        return hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest() if path.is_file() else None
+        return transcript_digest(path) if path.is_file() else self.manifest.get("transcript_sha256")
 
     def digest(self):
         """Identifies all results of the run."""
-        parts = [self.manifest, self.episodes, self.training, [self.policy_digest(), self.transcript_digest()]]
+        manifest = {name: entry for name, entry in self.manifest.items() if name != "transcript_sha256"}  # see transcript_digest
+        parts = [manifest, self.episodes, self.training, [self.policy_digest(), self.transcript_digest()]]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -83,6 +83,10 @@ def policy_digest(path):
         sha.update(f"{name} {weights.shape}\n".encode())
         sha.update(weights.astype("<f2").tobytes())
     return sha.hexdigest()
+
+
+def transcript_digest(path):
+    return hashlib.sha256(gzip.decompress(Path(path).read_bytes())).hexdigest()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -173,8 +177,8 @@ def _read_rows(path):
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_cell(folder, seeds, without_policy=()):
-    """Replaces a cell's folder. seeds: {seed: SeedFiles}; transcripts are copied and, but for `without_policy`, policies."""
+def write_cell(folder, seeds, tables_alone=()):
+    """Replaces a cell's folder. seeds: {seed: SeedFiles}, with their policies and transcripts but for those in `tables_alone`."""
     folder = Path(folder)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -187,7 +191,7 @@ def write_cell(folder, seeds, without_policy=()):
     (partial / "manifest.json").write_text(_json_text(_packed([each.manifest for each in seeds.values()])))
     for seed, each in seeds.items():
         for path in (each.folder / TRANSCRIPT, *sorted(each.folder.glob("policy*.safetensors"))):
-            if path.is_file() and (path.name == TRANSCRIPT or seed not in without_policy):
+            if path.is_file() and seed not in tables_alone:
                 (partial / f"seed={seed}").mkdir(exist_ok=True)
                 shutil.copy(path, partial / f"seed={seed}")
     before = _before(folder)
@@ -197,10 +201,10 @@ def write_cell(folder, seeds, without_policy=()):
     shutil.rmtree(before, ignore_errors=True)
 
 
-def pack(results, environment, variant, finished, policies=True):
+def pack(results, environment, variant, finished, whole=True):
     """Brings finished seeds into their cell; seeds of the cell that are not among them stay.
 
-    finished: {seed: folder that `write_finished` filled}; policies: whether the cell keeps theirs, or their digests alone.
+    finished: {seed: folder that `write_finished` filled}; whole: with policies and transcripts, or their digests alone.
     A provenance is measured once for given results: a rerun that reproduces them leaves it as it is.
     """
     folder = cell_folder(results, environment, variant)
@@ -215,7 +219,7 @@ def pack(results, environment, variant, finished, policies=True):
         new = json.loads((place / "provenance.json").read_text())
         if noted.get(seed, {}).get("result_sha256") != new["result_sha256"]:
             noted[seed] = new
-    write_cell(folder, seeds, () if policies else finished)
+    write_cell(folder, seeds, () if whole else finished)
     path = _provenance_path(results, environment, variant)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
@@ -271,11 +275,8 @@ def manifest(run, variant):
         entries["roles"] = roles
     if run.session:
         entries["tokens"] = run.session.recorder.tokens_by_role()
+        entries["transcript_sha256"] = transcript_digest(run.scratch / TRANSCRIPT)
     return json.loads(json.dumps(entries))  # as it will be read
-
-
-def versions():
-    return {name: importlib.metadata.version(name).split("+")[0] for name in VERSIONS}
 
 
 def test_hash(run, split="test"):
@@ -341,10 +342,3 @@ def _commit():
     found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=HOME, capture_output=True, text=True)
     changed = subprocess.run(["git", "status", "--porcelain", "ace"], cwd=HOME, capture_output=True, text=True)
     return (found.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")
-
-
-def processor():
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -56,7 +56,8 @@ class Estimate:
     """A number with its 95 % interval, in the unit of the scores; unpacks as value, low, high.
 
     nan ends: there is one score, or the statistic is undefined. Length 0: all scores are equal, which makes no value certain.
-    se and df belong to the scale of the interval; both are nan where only the ends are known. tested: the value that `p` tests, where that is not the value itself (`smallest`).
+    se and df belong to the scale of the interval; both are nan where only the ends are known. tested: the value that `p` tests,
+    where that is not the value itself (`smallest`).
     """
 
     value: float

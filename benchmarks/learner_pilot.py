@@ -14,7 +14,7 @@ ci_high, n_seeds, with `metric`
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
     mean_change                     variant minus `against`; interval over seeds and weeks
     loss_where_reconnect_survives   reconnection alone minus variant, where that survives. Where an opponent acts, a start counts
-                                    by the share of the eight other draws in which reconnection survives. `against` another variant:
+                                    by the share of the eight other draws in which reconnection survives. `against` a variant:
                                     minus its loss, in the draws that both played. No interval: see ace/report/harm.py
     gain_elsewhere                  variant minus reconnection alone, in the other starts; without an interval as well
     llm_rate_gain                   share of 200 held-out states helped by the model's first proposal, after the last LoRA round
@@ -33,6 +33,7 @@ from scipy.stats import chi2
 
 from ace import baselines, config, evaluate, stats
 from ace.config.errors import validated
+from ace.config.host import processor
 from ace.config.settings import Settings
 from ace.experiment import SOURCE_SHA256, Run
 from ace.grid.environment import World
@@ -46,7 +47,6 @@ from ace.llm.session import fingerprint_of_model
 from ace.llm.text import TextMap
 from ace.report import harm
 from ace.report.formatting import write_csv
-from ace.run_files import processor
 from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}

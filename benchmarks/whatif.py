@@ -6,7 +6,6 @@ All times are CPU seconds of this process, one thread, in one run: read the rati
 action of each state with AC, which takes a few seconds a state.
 """
 
-import platform
 import time
 from types import SimpleNamespace
 
@@ -15,6 +14,7 @@ import numpy as np
 from lightsim2grid import LightSimBackend
 
 from ace import config
+from ace.config.host import processor
 from ace.grid.actions import Catalogue
 from ace.grid.environment import GridState, World
 from ace.grid.whatif import WhatIf
@@ -48,16 +48,8 @@ def rows(recall_states=RECALL_STATES):
 def _row(name, value, unit, reference, reference_value, ratio, n):
     return {
         "name": name, "value": value, "unit": unit, "reference": reference, "reference_value": reference_value,
-        "ratio": ratio, "n": n, "machine": _machine(),
+        "ratio": ratio, "n": n, "machine": processor(),
     }  # fmt: skip
-
-
-def _machine():
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _world_36():

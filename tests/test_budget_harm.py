@@ -54,7 +54,7 @@ def test_a_mark_is_shown_with_all_that_was_used_by_then(results, params, tmp_pat
     assert first["env_steps"] == 5001 + 500 + 700  # of training, validation, corpus
     assert first["power_flows"] == first["env_steps"] + 1000 + 6000  # simulations in training, for the corpus
     assert first["ci_low"] < 30 < first["ci_high"]
-    assert {path.suffix for path in (tmp_path / "budget").iterdir()} == {".csv", ".md", ".png", ".svg", ".pdf"}
+    assert {path.suffix for path in (tmp_path / "budget").iterdir()} == {".csv", ".md", ".png", ".pdf"}
     assert "| 30.0 [" in budget.by_mark(table) and "1,500 decisions" in budget.by_mark(table)
 
 

@@ -100,7 +100,6 @@ def test_more_methods_than_a_panel_holds_fill_a_second_figure(grid, results, mon
     for name in made:
         assert {path.suffix for path in (results / "paper").glob(f"{name}.*")} == {
             ".png",
-            ".svg",
             ".pdf",
             ".csv",
             ".md",
@@ -171,7 +170,6 @@ def test_drawing_changes_no_setting_and_leaves_no_date(grid, results):
     folder = results / "paper"
     figures.learning_curves(grid, results, folder)
     assert {key: value for key, value in mpl.rcParams.items() if before[key] != value} == {}
-    assert "dc:date" not in (folder / "learning_curves.svg").read_text()
     assert b"Software" not in (folder / "learning_curves.png").read_bytes()
     assert b"Date" not in (folder / "learning_curves.pdf").read_bytes()
 
@@ -209,7 +207,7 @@ def test_figures_are_the_same_bytes_twice_and_name_what_is_missing(make):
     params, results = make({"ace_half_query_high": 0.5, "ace_query_high": 0.6})
     ablation_figures.generalisation(params, results, results / "paper")
     first = {path.name: path.read_bytes() for path in (results / "paper").iterdir()}
-    assert set(first) == {f"generalisation.{kind}" for kind in ("csv", "png", "svg", "pdf", "md")}
+    assert set(first) == {f"generalisation.{kind}" for kind in ("csv", "png", "pdf", "md")}
     data = ablation_figures.generalisation(params, results, results / "paper")
     assert first == {path.name: path.read_bytes() for path in (results / "paper").iterdir()}
     assert row(data[data["seed"].isna()], variant="ace_half_query_high")["share"] == 0.5

@@ -361,8 +361,8 @@ def test_a_campaign_runs_seeds_of_all_cells_at_once(tmp_path, monkeypatch):
     cells = asking(tmp_path, client="checkpoint", model="some/model")
     seeds = [len(cell.seeds) for cell in cells]
     copies = [len(cell.seeds) for cell in cells if cell.settings.uses_llm]
-    for found, processes, models in zip(needed, (max(seeds), sum(seeds)), (max(copies), sum(copies)), strict=True):
-        assert found == pytest.approx(processes * machine.PROCESS_GB + models * 15, abs=1)
+    for found, processes, loaded in zip(needed, (max(seeds), sum(seeds)), (max(copies), sum(copies)), strict=True):
+        assert found == pytest.approx(processes * machine.PROCESS_GB + loaded * 15, abs=1)
 
 
 # --- the estimate -----------------------------------------------------------------------------------------------------

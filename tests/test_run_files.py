@@ -1,5 +1,6 @@
 """A cell's packed files: what is written is read back, seeds come one by one, and a kill leaves the old or the new cell."""
 
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -85,14 +86,36 @@ def test_a_seed_that_is_run_again_leaves_the_others(results, tmp_path):
 
 def test_a_cell_that_no_study_plays_keeps_the_digests_of_its_policies_alone(results, tmp_path):
     whole = cell_folder(results, "toy", "a")
-    pack(tmp_path / "other", "toy", "a", finished(tmp_path, 0) | finished(tmp_path, 1), policies=False)
+    pack(tmp_path / "other", "toy", "a", finished(tmp_path, 0) | finished(tmp_path, 1), whole=False)
     lean = cell_folder(tmp_path / "other", "toy", "a")
     assert set(contents(whole)) - set(contents(lean)) == {f"seed={seed}/policy.safetensors" for seed in (0, 1)}
     assert {name: contents(whole)[name] for name in contents(lean)} == contents(lean), "everything else is the same"
 
 
+def test_a_transcript_that_is_not_kept_is_still_part_of_what_a_run_is(results, tmp_path):
+    place = finished(tmp_path, 0)
+    for folder, text in ((place[0] / "seed=0", "asked"), (tmp_path / "another", "asked otherwise")):
+        folder.mkdir(exist_ok=True)
+        with gzip.open(folder / run_files.TRANSCRIPT, "wt") as file:
+            file.write(text)
+    (whole,) = read_cell(place[0]).values()
+    noted = {**whole.manifest, "transcript_sha256": run_files.transcript_digest(whole.folder / run_files.TRANSCRIPT)}
+    provenance = (place[0] / "provenance.json").read_text()
+    write_cell(place[0], {0: replace(whole, manifest=noted)})
+    (place[0] / "provenance.json").write_text(provenance)
+    pack(tmp_path / "lean", "toy", "a", place, whole=False)
+    (lean,) = read_cell(cell_folder(tmp_path / "lean", "toy", "a")).values()
+    assert not lean.folder.exists() and lean.transcript_digest() == whole.transcript_digest() is not None
+    other = {**noted, "transcript_sha256": run_files.transcript_digest(tmp_path / "another" / run_files.TRANSCRIPT)}
+    assert replace(lean, manifest=other).digest() != lean.digest()
+    kept = {**whole.manifest, "policy_sha256": policy_digest(whole.folder / run_files.POLICY)}
+    assert replace(lean, manifest={**lean.manifest, "policy_sha256": kept["policy_sha256"]}).digest() == replace(
+        whole, manifest=kept
+    ).digest(), "one digest, kept or not"
+
+
 def test_a_seed_that_is_run_again_without_policies_leaves_those_of_the_others(results, tmp_path):
-    pack(results, "toy", "a", finished(tmp_path, 1, survival="0.9"), policies=False)
+    pack(results, "toy", "a", finished(tmp_path, 1, survival="0.9"), whole=False)
     kept = [(files.folder / run_files.POLICY).is_file() for files in read_cell(cell_folder(results, "toy", "a")).values()]
     assert kept == [True, False]
 

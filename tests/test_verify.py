@@ -14,12 +14,13 @@ from conftest import ROOT, small_params
 from made_up_runs import change_manifest, change_provenance, drop_seed, write_seed
 from safetensors.numpy import save_file
 
+from ace.config.host import processor
 from ace.pipeline import recompute
 from ace.pipeline.recompute import Cell, choose
 from ace.pipeline.workspace import WorkspaceError
 from ace.report import compared_values, tables, verify
 from ace.report.compared_values import NOT_JUDGED, OUTSIDE, WITHIN
-from ace.run_files import POLICY, TRANSCRIPT, policy_digest, processor, read_cell
+from ace.run_files import POLICY, TRANSCRIPT, policy_digest, read_cell
 
 TABLE = "env,variant,mean,evidence\ncase14,sac,36.25,ace 81.29\ncase14,ace,81.3,\n"
 OTHER = "another processor"

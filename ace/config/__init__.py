@@ -129,8 +129,8 @@ class Params(Model):
         listed = getattr(self, study).variants if scored else []
         return [name for name in listed if name in unlearned], [name for name in listed if name in learned]
 
-    def keeps_policy(self, environment, variant):
-        """Whether a cell's policies lie beside its other results. Others stay under checkpoints/, which git ignores."""
+    def keeps(self, environment, variant):
+        """Whether a cell's policies and transcripts lie beside its tables. Others stay under checkpoints/, which git ignores."""
         return variant in self.grid.kept and (environment, variant) in {tuple(cell) for _, *cell in self.grid.cells}
 
     def settings(self, variant, source="params.yaml"):

@@ -39,7 +39,7 @@ class Grid(Model):
     ablations: Ablations
     budget: Budget
     kept: list[str]
-    """Variants whose policies git keeps. Studies play those of others from checkpoints/, where training leaves them."""
+    """Variants whose policies and transcripts git keeps. Others stay in checkpoints/, from where studies play policies."""
 
     @property
     def cells(self):

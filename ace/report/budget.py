@@ -68,7 +68,7 @@ def _used(run, mark):
 
 
 def write_budget(runs, folder):
-    """<folder>/budget.{csv,md,png,svg,pdf} of methods with marks; without any, the CSV's head alone. Returns the table."""
+    """<folder>/budget.{csv,md,png,pdf} of methods with marks; without any, the CSV's head alone. Returns the table."""
     table = budget(runs)
     if table.empty:
         write_csv(table, Path(folder) / "budget.csv")

@@ -39,7 +39,7 @@ PAPER_GRID = "l2rpn_wcci_2020"
 
 
 def write_environments(params, results, folder):
-    """environments.{csv,md,tex}, grids.{csv,md,tex} and environments_figure.{csv,md,png,svg,pdf}. Returns the first two tables:
+    """environments.{csv,md,tex}, grids.{csv,md,tex} and environments_figure.{csv,md,png,pdf}. Returns the first two tables:
     how hard each split is, and what each grid is."""
     measured = {name: read_measured(params, results, name) for name in params.grid.environments}
     table = pd.DataFrame(
@@ -267,7 +267,7 @@ def free_place(own, others, placed):
 def draw(cards, params, name, folder):
     """Actions by substation of all grids; below, grid `name` when the agent is first asked in a training scenario.
 
-    Writes <folder>/environments_figure.{csv,png,svg,pdf}.
+    Writes <folder>/environments_figure.{csv,png,pdf}.
     """
     world = World(params.environment(name), params.scenarios, params.base.operator)
     step = world.reset("train", 0)

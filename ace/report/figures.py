@@ -57,7 +57,7 @@ def learning_data(runs, metric="survival"):
 def learning_curves(params, results, folder, metric="survival", variants=None):
     """Validation survival against decisions, a panel for each grid, at most six methods a figure.
 
-    Writes learning_curves.{png,svg,pdf,csv,md} into folder, and learning_curves_2 and so on where there are more methods.
+    Writes learning_curves.{png,pdf,csv,md} into folder, and learning_curves_2 and so on where there are more methods.
     metric: one of CURVES; another metric than survival gets its name into the file names. variants: a selection, default
     those of the main table. Returns {file name: table drawn}.
     """
@@ -78,7 +78,7 @@ def learning_curves(params, results, folder, metric="survival", variants=None):
 
 
 def comparison(params, table, runs, folder, metric="survival"):
-    """Mean of each method with its 95 % interval, a panel for each grid; writes main_figure.{png,svg,pdf,csv,md} into folder.
+    """Mean of each method with its 95 % interval, a panel for each grid; writes main_figure.{png,pdf,csv,md} into folder.
 
     table: as `tables.summarise` makes it of runs. Returns the rows of the CSV, of all methods.
     """

@@ -59,7 +59,6 @@ LABELS = {
     "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
     "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
     "ace_half_sac": "SAC on half of the scenarios",
-    "ace_again": "ACE once more, another processor",
     "ace_lean": "ACE, smaller corpus",
     "ace_elsewhere": "ACE, new substation each round",
     "sac_5k": "SAC, 5,000 decisions",

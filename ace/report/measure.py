@@ -48,8 +48,8 @@ def judge(estimate, size, null=0.0, reached=None):
 def judge_range(estimates, low, high):
     """The verdict on a number that is to lie in a range, one estimate for each environment.
 
-    reproduced: every interval lies in it. partly: some do. contradicted: all lie outside. inconclusive: none of these. not tested:
-    there is no interval.
+    reproduced: every interval lies in it. partly: some do. contradicted: all lie outside. inconclusive: none of these.
+    not tested: there is no interval.
     """
     if not np.isfinite([[*each] for each in estimates]).all():
         return "not tested"

@@ -53,7 +53,6 @@ MOST_LINES = 6
 # Without these, files carry a version, a date or random element names
 METADATA = {
     "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
@@ -108,15 +107,13 @@ def theme():
                 "font.family": ["DejaVu Sans"],  # comes with matplotlib, so it is the same everywhere
                 "grid.color": "#e3e3e3",
                 "axes.edgecolor": "#888888",
-                "svg.hashsalt": "ace",
-                "svg.fonttype": "path",
                 "savefig.dpi": 130,
             }
         )
         yield
 
 
-def save(figure, path, formats=("png", "svg", "pdf")):
+def save(figure, path, formats=("png", "pdf")):
     """Write <path>.<format> for each format; call within `theme`. Returns the paths."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,14 @@ import pandas as pd
 from ace import stats
 from ace.report import contrasts, notes
 from ace.report.formatting import (
-    markdown, thousands, value_with_std, with_interval, write_csv, write_parts, write_table, write_text,
+    markdown,
+    thousands,
+    value_with_std,
+    with_interval,
+    write_csv,
+    write_parts,
+    write_table,
+    write_text,
 )  # fmt: skip
 from ace.report.labels import LABELS, grid_label, label
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS, declared, read

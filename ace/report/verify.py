@@ -30,8 +30,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ace.config.host import processor
 from ace.report.compared_values import NOT_JUDGED, OUTSIDE, WIDTHS, WITHIN, Item, compare_values, missing, near, values
-from ace.run_files import IDENTITY, POLICY, SeedFiles, cell_folder, processor, read_cell, read_provenance, seeds_in
+from ace.run_files import IDENTITY, POLICY, SeedFiles, cell_folder, read_cell, read_provenance, seeds_in
 
 PUT_TOGETHER = 1e-5  # relative: six significant digits are written
 SIMULATED = 0.02  # relative: one episode of a run that ends earlier or later

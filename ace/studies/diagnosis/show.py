@@ -34,7 +34,7 @@ def write_figures(params, results, folder):
 
 
 def write_figure(table, folder, environment, title=None):
-    """A grid's figures: diagnosis_<environment>.{png,svg,pdf,csv,md} of questions 1 and 2, and ..._2 of 3 to 5.
+    """A grid's figures: diagnosis_<environment>.{png,pdf,csv,md} of questions 1 and 2, and ..._2 of 3 to 5.
 
     The CSV, of all questions, is with the first. table: of `ace.studies.diagnosis.measure.diagnose`, or as read back.
     """

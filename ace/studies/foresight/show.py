@@ -45,7 +45,7 @@ def read_foresight(params, results, env):
 
 
 def write_foresight(params, results, folder):
-    """Writes foresight.{csv,md,tex} and foresight_figure.{png,svg,pdf,csv,md} into folder. Returns the table."""
+    """Writes foresight.{csv,md,tex} and foresight_figure.{png,pdf,csv,md} into folder. Returns the table."""
     played = {env: read_foresight(params, results, env) for env in params.grid.environments}
     found = {env: of_environment(params, results, env, each) for env, each in played.items()}
     table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)

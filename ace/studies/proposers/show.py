@@ -45,7 +45,7 @@ def read(params, results):
 
 
 def write_proposers(params, results, folder):
-    """Writes proposers.{csv,md,tex} and proposers_figure.{png,svg,pdf,csv,md} into folder. Returns the table."""
+    """Writes proposers.{csv,md,tex} and proposers_figure.{png,pdf,csv,md} into folder. Returns the table."""
     table = read(params, results)
     sizes = table["proposer"].str.removeprefix(SET).where(table["proposer"].str.startswith(SET))
     each = table["simulator_calls"] / table["n_episodes"]
