@@ -5,13 +5,17 @@ A trained policy is also a Grid2Op agent (`GridAgent`) and runs under Grid2Op's 
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from grid2op.Agent import BaseAgent
 
 from ace.episodes import decisions
 from ace.grid.environment import GridState
+
+CALLS = ("simulator_calls", "dc_calls", "llm_calls")
+REPEATED = "test_on_grid2op"  # split of the results
+SAME_REWARD = 0.05  # of a sum over an episode: float32 states differ in the last digits
 
 
 @dataclass(slots=True)
@@ -66,6 +70,50 @@ def play(world, agent, split, indices):
             split, index, world.spec.horizon, survived, survived / world.spec.horizon, float(np.sum(rewards)),
             float(np.mean(rewards)) if rewards else 0.0, asked, acted, *calls, seconds,
         )  # fmt: skip
+
+
+class Plays:
+    """What a finished run plays, by phase, and what that used.
+
+    test: on the fast world where that is right; repeats: its first episodes once more, on Grid2Op itself; packaged: days that
+    Grid2Op packages; marks: the test with the policy of a mark; redraws: under another draw of the opponent.
+    """
+
+    PHASES = ("test", "packaged", "marks", "redraws", "repeats")
+
+    def __init__(self, world, fast):
+        """world: a World; fast: `training_world` of it."""
+        self.world, self.fast = world, fast
+        self.results = {phase: [] for phase in self.PHASES}
+        self.steps = dict.fromkeys(self.PHASES, 0)
+
+    def play(self, agent, phase, split="test", name=None, world=None, number=None, tick=None):
+        """Play a split's first scenarios, all by default. name: of the results, default `split`; tick: called with how many are
+        done."""
+        world = world or self.fast
+        before, number = world.env_steps, len(world.sets[split]) if number is None else number
+        for done, result in enumerate(play(world, agent, split, range(number)), start=1):
+            self.results[phase].append(replace(result, split=name or split))
+            if tick:
+                tick(done, number)
+        self.steps[phase] += world.env_steps - before
+
+    def repeat(self, agent, number):
+        """The first test episodes on Grid2Op, where the fast world has played them. RuntimeError unless they are the same."""
+        if self.fast is self.world:
+            return
+        self.play(agent, "repeats", name=REPEATED, world=self.world, number=min(number, len(self.results["test"])))
+        for fast, slow in zip(self.results["test"], self.results["repeats"], strict=False):
+            counted = [(each.survived_steps, each.decisions, each.topology_actions) for each in (fast, slow)]
+            if counted[0] != counted[1] or abs(fast.reward - slow.reward) > SAME_REWARD:
+                raise RuntimeError(f"test episode {fast.scenario}: the fast world gives {fast.row()}, Grid2Op {slow.row()}")
+
+    def used(self):
+        """{phase: calls and steps}, of the test and all else that was played."""
+        return {
+            phase: {name: sum(getattr(e, name) for e in results) for name in CALLS} | {"env_steps": self.steps[phase]}
+            for phase, results in self.results.items() if results or phase == "test"
+        }  # fmt: skip
 
 
 class GridAgent(BaseAgent):

@@ -8,7 +8,6 @@ import hashlib
 import json
 import shutil
 import time
-from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
 CHECKPOINT_EVERY_S = 20.0
-CALLS = ("simulator_calls", "dc_calls", "llm_calls")  # as `Run._calls` gives them
 STAMP = "fingerprint"  # of a finished run, in its folder
 OTHER = "is of other settings, scenarios, code or processor"
 NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}
@@ -142,13 +140,12 @@ class Run:
     def __init__(self, params, settings, environment, seed, root, scratch):
         self.params, self.settings, self.environment, self.seed, self.root = params, settings, environment, seed, root
         self.scratch = scratch
-        # Training and validation may use the fast world; what is reported is played on Grid2Op itself.
+        # The fast world where it is right; some test episodes are repeated on Grid2Op itself.
         self.world = own_world(params.environment(environment), params.scenarios, settings.operator)
         self.training = training_world(self.world)
         self.whatif = WhatIf(self.world)
-        self.rows, self.finetunes, self.marks, self.episodes, self.packaged = [], [], [], [], []
-        self.again = {}  # split -> results of the test with the policy of a mark, or under another draw of the opponent
-        self.played_steps = {"test": 0, "packaged": 0}
+        self.rows, self.finetunes, self.marks = [], [], []
+        self.plays = evaluate.Plays(self.world, self.training)
         self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0, "packaged": 0.0}
         self.validation_steps, self.learner, self.model_manifest, self.session = 0, None, None, None
         if settings.uses_llm:
@@ -212,7 +209,7 @@ class Run:
                 self.wall["finetune"] = self.session.finetune_s
                 continue  # within an episode: no place to stop
             elif event.kind == "mark":
-                calls = dict(zip(CALLS, self._calls(), strict=True))
+                calls = dict(zip(evaluate.CALLS, self._calls(), strict=True))
                 self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps})
                 continue
             now = time.perf_counter()
@@ -233,54 +230,46 @@ class Run:
     def test(self):
         """Play the test, then with the policy of every mark once more, as the split `test@<mark>`."""
         self.calls_before_test = self._calls()
-        self.wall["evaluate"] = self._play("test", self.episodes)
+        self._play("test", "evaluate")
+        if self.settings.method != "llm_only":  # asked again, a language model may answer otherwise
+            self.plays.repeat(self.agent, self.params.scenarios.repeats)
         for mark in self.marks:
             name = mark["decisions"]
             file = run_files.MARKED.format(name)
             agent, mark["policy_sha256"] = self._kept(mark["weights"], file), run_files.policy_digest(self.scratch / file)
-            self._play_again("marks", run_files.MARK.format(name), agent)
+            self.plays.play(agent, "marks", name=run_files.MARK.format(name))
         if self.session:  # here, since these are the seconds of training and test
             self.wall["llm"] = self.session.recorder.seconds
-
-    def _play_again(self, phase, name, agent):
-        """The test once more, as the split `name`; phase: of the budget."""
-        steps = self.world.env_steps
-        played = evaluate.play(self.world, agent, "test", range(len(self.world.sets["test"])))
-        self.again[name] = [replace(result, split=name) for result in played]
-        self.played_steps[phase] = self.played_steps.get(phase, 0) + self.world.env_steps - steps
 
     def play_redraws(self):
         """The test under other draws of the opponent: which episodes reconnection alone survives whatever is attacked."""
         test = self.world.sets["test"]
         for draw in range(1, 1 + self.params.scenarios.redraws * self.world.spec.opponent):
             self.world.sets["test"] = Redrawn(test, draw)
-            self._play_again("redraws", run_files.REDRAW.format(draw), self.agent)
+            self.plays.play(self.agent, "redraws", name=run_files.REDRAW.format(draw))
         self.world.sets["test"] = test
+
+    def play_packaged(self):
+        """After the test, the same agent on the days that Grid2Op packages, where the environment has them beside its weeks."""
+        if "packaged" in self.world.sets:
+            self._play("packaged", "packaged")
+
+    def _play(self, split, clock):
+        """Play all scenarios of a split with the agent as it is. clock: of the wall seconds."""
+        started = time.perf_counter()
+        shown = self.learner is None and split == "test"  # else training was the whole of it
+        self.plays.play(self.agent, split, split, tick=(lambda *n: pool.report(self.scratch / "progress", *n)) if shown else None)
+        if self.learner is not None and self._calls() != self.calls_before_test:
+            raise RuntimeError("the deployed policy asked a simulator or a language model: it must act alone")
+        self.wall[clock] = time.perf_counter() - started
 
     def forecast_gap(self):
         """How far validation is from what was played: mean |simulated - played| reward of refined actions; None without any."""
         total, n = self.learner.forecast_gap
         return total / n if n else None
 
-    def play_packaged(self):
-        """After the test, the same agent on the days that Grid2Op packages, where the environment has them beside its weeks."""
-        if "packaged" in self.world.sets:
-            self.wall["packaged"] = self._play("packaged", self.packaged)
-
-    def _play(self, split, results):
-        """Play all scenarios of a split with the agent as it is; fills results. Returns the wall seconds."""
-        started, steps, n = time.perf_counter(), self.world.env_steps, len(self.world.sets[split])
-        for result in evaluate.play(self.world, self.agent, split, range(n)):
-            results.append(result)
-            if self.learner is None and split == "test":
-                pool.report(self.scratch / "progress", len(results), n)
-        self.played_steps[split] = self.world.env_steps - steps
-        if self.learner is not None and self._calls() != self.calls_before_test:
-            raise RuntimeError("the deployed policy asked a simulator or a language model: it must act alone")
-        return time.perf_counter() - started
-
     def _calls(self):
-        """Counters of whoever could be asked: AC power flows, DC, language model calls."""
+        """Counters of whoever could be asked, in the order of evaluate.CALLS."""
         return self.whatif.ac_calls, self.whatif.dc_calls, self.session.recorder.calls if self.session else 0
 
     def _validate(self):
@@ -292,26 +281,14 @@ class Run:
 
     def budget(self):
         """Everything the method used, by phase: power flows, language model calls, environment steps."""
-        if self.learner is None:
-            train = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": 0}
-        else:
-            train = dict(zip(CALLS, self.calls_before_test, strict=True)) | {"env_steps": self.learner.count["env_steps"]}
+        train = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": 0}
+        if self.learner is not None:
+            train |= zip(evaluate.CALLS, self.calls_before_test, strict=True)
+            train["env_steps"] = self.learner.count["env_steps"]
         corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
-        phases = {
-            "train": train,
-            "validation": validation,
-            "corpus": {name: int(corpus.get(name, 0)) for name in train},
-            "test": self._played("test", self.episodes),
-        }
-        more = {"packaged": self.packaged, "marks": [], "redraws": []}
-        for split, played in self.again.items():
-            more["redraws" if split.startswith(run_files.REDRAW.format("")) else "marks"] += played
-        return phases | {split: self._played(split, results) for split, results in more.items() if results}
-
-    def _played(self, split, episodes):
-        """What episodes of a split used."""
-        return {name: sum(getattr(e, name) for e in episodes) for name in CALLS} | {"env_steps": self.played_steps[split]}
+        before = {"train": train, "validation": validation, "corpus": {name: int(corpus.get(name, 0)) for name in train}}
+        return before | self.plays.used()
 
     def _fingerprint(self):
         """A checkpoint is continued only by the same settings, scenarios and code, as it was when this process read it."""

@@ -235,8 +235,9 @@ def write_finished(folder, run, variant, started):
     (run.scratch / TRANSCRIPT).unlink(missing_ok=True)
     if run.session:
         run.session.recorder.write(run.scratch / TRANSCRIPT)
-    splits = (run.episodes, run.packaged, *run.again.values())
-    episodes = pd.DataFrame([{"episode": i, **e.row()} for split in splits for i, e in enumerate(split)])
+    played = [e for results in run.plays.results.values() for e in results]
+    episodes = pd.DataFrame([e.row() for e in played])
+    episodes.insert(0, "episode", episodes.groupby("split").cumcount())
     done = SeedFiles(manifest(run, variant), _rows(episodes), _rows(pd.DataFrame(run.rows)) if run.learner else None, run.scratch)
     write_cell(folder, {run.seed: done})
     (folder / "provenance.json").write_text(_json_text(provenance(run, started, done.digest())))
@@ -252,7 +253,7 @@ def manifest(run, variant):
         "settings": run.settings.as_recorded(),
         "environment": run.world.spec.without_making(),
         "test_hash": test_hash(run),
-        **({"packaged_hash": test_hash(run, "packaged")} if run.packaged else {}),
+        **({"packaged_hash": test_hash(run, "packaged")} if run.plays.results["packaged"] else {}),
         "versions": versions(),
         "budget": run.budget(),
     }
@@ -288,8 +289,8 @@ def test_hash(run, split="test"):
 
 def provenance(run, started, result):
     """What differs in every run: commit, processor, wall times. started: seconds since 1970; result: digest of the results."""
-    decisions = sum(e.decisions for e in run.episodes)
-    latency = 1e3 * sum(e.seconds for e in run.episodes) / max(decisions, 1)
+    test = run.plays.results["test"]
+    latency = 1e3 * sum(e.seconds for e in test) / max(sum(e.decisions for e in test), 1)
     return {
         "result_sha256": result,
         "commit": _commit(),

@@ -68,7 +68,7 @@ def test_what_is_no_cell_or_lacks_something_is_said_before_any_run(workspace, mo
     monkeypatch.setattr(experiment, "run_seeds", None)
     assert runs.main(["train@case14-none"]) == 1
     assert capsys.readouterr().err == "no cell of params.yaml: train@case14-none\n"
-    monkeypatch.setattr(machine, "findings", lambda *_: [plan.fail("memory", "too little")])
+    monkeypatch.setattr(machine, "findings", lambda *_, pooled: [plan.fail("memory", "too little")] * pooled)
     monkeypatch.setattr(language, "findings", lambda *_: [])
     assert runs.main(["train@case14-sac"]) == 1
     assert capsys.readouterr().out == "FAIL  memory: too little\n"

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import grid2op
 import numpy as np
@@ -47,6 +48,22 @@ def test_deployed_policy_asks_nobody_and_repeats_itself(small_world, policy):
     once, again = (list(evaluate.play(small_world, policy, "test", range(3))) for _ in range(2))
     assert [r.row() for r in once] == [r.row() for r in again]
     assert all(r.llm_calls == r.simulator_calls == r.dc_calls == 0 for r in once)
+
+
+def test_episodes_of_the_fast_world_are_repeated_on_grid2op_and_must_be_the_same(small_world, policy):
+    plays = evaluate.Plays(small_world, FastWorld(small_world))
+    plays.play(policy, "test", number=3)
+    plays.repeat(policy, 2)
+    used = plays.used()
+    assert [e.split for e in plays.results["repeats"]] == ["test_on_grid2op"] * 2 and set(used) == {"test", "repeats"}
+    assert used["repeats"]["env_steps"] > 0 and plays.world.env_steps - used["repeats"]["env_steps"] >= 0
+    plays.results["test"][1] = replace(plays.results["test"][1], decisions=-1)
+    with pytest.raises(RuntimeError, match=r"test episode 1: the fast world gives .*'decisions': -1.*Grid2Op"):
+        plays.repeat(policy, 2)
+    alone = evaluate.Plays(small_world, small_world)
+    alone.play(policy, "test", number=1)
+    alone.repeat(policy, 2)
+    assert set(alone.used()) == {"test"}, "played on Grid2Op already"
 
 
 def test_fast_and_slow_world_score_alike(small_world, policy):

@@ -120,7 +120,9 @@ def test_run_files_say_what_was_used(reference):
     assert budget["test"]["llm_calls"] == budget["test"]["simulator_calls"] == 0
     assert budget["corpus"]["simulator_calls"] > 0 and budget["corpus"]["env_steps"] > 0
     episodes, curve = frame(written["episodes.csv"]), frame(written["training.csv"])
-    assert len(episodes) == 3 and episodes["survival"].between(0, 1).all()
+    assert episodes["split"].tolist() == ["test"] * 3 + ["test_on_grid2op"] and episodes["survival"].between(0, 1).all()
+    first, again = (episodes.drop(columns=["split", "reward", "reward_mean"]).iloc[i].tolist() for i in (0, 3))
+    assert first == again and budget["repeats"]["env_steps"] >= episodes["survived_steps"].iloc[3] > 0
     assert curve["decisions"].is_monotonic_increasing and curve["decisions"].iloc[-1] >= 160
     assert manifest["best_validation"]["survival"] == pytest.approx(curve["survival"].max(), abs=1e-5)
     provenance = read_provenance(reference / "results", "case14", "ace")
@@ -192,7 +194,7 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
         manifest, mask = written["manifest.json"], written["manifest.json"]["roles"]["mask"]
         by_model = variant == "camel"
         assert manifest["budget"]["train"]["llm_calls"] == (mask["answers"] if by_model else 0) < 160 // 8 * 8
-        assert ("transcript.jsonl.gz" in written) == by_model == (manifest.get("tokens", {}).get("mask", 0) > 0)
+        assert ("transcript_sha256" in manifest) == by_model == (manifest.get("tokens", {}).get("mask", 0) > 0)
         assert (manifest["budget"]["corpus"]["simulator_calls"] > 0) == (variant != "camel_random")
         assert manifest["budget"]["train"]["simulator_calls"] == 0, "no answer is simulated"
         assert 0 < mask["states"] <= mask["answers"] // 3 and mask["masked"] <= mask["substations"] <= 3 * mask["masked"]
@@ -267,7 +269,8 @@ def test_policies_at_marks_are_kept_and_tested_with_what_they_had_used(workspace
     assert found["policy.safetensors"] == without["policy.safetensors"] and found["training.csv"] == without["training.csv"]
     episodes = frame(found["episodes.csv"])
     splits = episodes.groupby("split", sort=False)
-    assert list(splits.groups) == ["test", "test@50", "test@120"] and set(splits.size()) == {3}
+    assert list(splits.groups) == ["test", "test@50", "test@120", "test_on_grid2op"]
+    assert splits.size().to_dict() == {"test": 3, "test@50": 3, "test@120": 3, "test_on_grid2op": 1}
     assert found["episodes.csv"][:3] == without["episodes.csv"], "the test itself is not another one"
     marks, manifest = found["manifest.json"]["marks"], found["manifest.json"]
     played = manifest["budget"].pop("marks")
@@ -368,9 +371,9 @@ def test_the_packaged_days_are_played_after_the_test_and_counted_apart(workspace
         return read_cell(scratch / run_files.FINISHED)[0]
 
     without, with_them = played(False), played(True)
-    assert with_them.of_split("test") == without.episodes and not without.of_split("packaged")
+    assert with_them.of_split("test") == without.of_split("test") and not without.of_split("packaged")
     found = with_them.of_split("packaged")
-    assert [row["episode"] for row in found] == ["0", "1"] and len(with_them.episodes) == 3 + 2
+    assert [row["episode"] for row in found] == ["0", "1"] and len(with_them.episodes) == 3 + 2 + 1
     budget = with_them.manifest["budget"]
     assert {phase: used for phase, used in budget.items() if phase != "packaged"} == without.manifest["budget"]
     assert budget["packaged"]["simulator_calls"] == sum(int(row["simulator_calls"]) for row in found) > 0

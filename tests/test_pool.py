@@ -160,7 +160,7 @@ def test_a_finished_run_of_other_settings_is_discarded(workspace, monkeypatch, c
     assert text != (folder / "params.yaml").read_text()
     experiment.run_seeds([("case14", "reconnect", 0)], "results", "campaign")
     assert "run again" in capsys.readouterr().out
-    assert (finished / experiment.STAMP).read_text() != before and len(read_cell(finished)[0].episodes) == 2
+    assert (finished / experiment.STAMP).read_text() != before and len(read_cell(finished)[0].of_split("test")) == 2
     (finished / experiment.STAMP).unlink()  # killed before its last file was written
     experiment.run_seeds([("case14", "reconnect", 0)], "results", "campaign")
     assert (finished / experiment.STAMP).exists()

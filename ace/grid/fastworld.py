@@ -1,7 +1,7 @@
 """The same world without Grid2Op's Python: one lightsim2grid power flow a step, protections and cooldowns included.
 
-For training where no opponent acts. It agrees with Grid2Op step by step (tests/test_fastworld.py); every number that is
-reported is still played on Grid2Op itself.
+For training and test where no opponent acts. It agrees with Grid2Op step by step (tests/test_fastworld.py), and every run repeats
+some test episodes on Grid2Op itself (`evaluate.Plays.repeat`).
 """
 
 from dataclasses import replace
