@@ -31,7 +31,8 @@ def small_params(change=None):
     raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
                    "lm_baselines": [], "other_model": [],
                    "ablations": {"environment": "case14", "seeds": [0], "variants": []},
-                   "kept": ["ace", "sac"], "budget": {"environments": [], "seeds": [0], "variants": []}}  # fmt: skip
+                   "kept": ["ace", "sac"], "pretrained": [],
+                   "budget": {"environments": [], "seeds": [0], "variants": []}}  # fmt: skip
     raw["language_models"] = {}
     raw["environments"]["case14"].update(horizon=96, thermal_factor=0.7)
     raw["scenarios"].update(train=20, validation=2, test=3, repeats=1)

@@ -33,6 +33,7 @@ def parameters(change=None):
             scan=20, states=40, heldout_states=8, actions=8, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=60
         )
         raw["pretrained_model"] = SMALL
+        raw["grid"].update(variants=["sac", "ace", "ace_pretrained_frozen"], kept=["ace_pretrained_frozen"])
         raw["proposers"].update(episodes=3)
         raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
         raw["base"]["finetune"].update(heldout=2)
@@ -75,6 +76,10 @@ def test_a_tuning_is_complete_and_the_same_bytes_twice(project, monkeypatch):
     tuning.make("case14", output="other", seed=8, progress=False)
     assert (project / "other/pretrained_model/case14/adapter_model.safetensors").read_bytes() != one["adapter_model.safetensors"]
     assert tuning.main(["nowhere"]) == 1
+    settings = config.load().pretrained_model
+    assert tuning.is_made_with(project / TUNED, settings.model_copy(update={"sizes": [5]})), "the study's sizes change no model"
+    assert not tuning.is_made_with(project / TUNED, settings.model_copy(update={"steps": settings.steps + 1}))
+    assert not tuning.is_made_with(project / "nowhere", settings)
 
 
 def test_no_episode_is_learned_from_and_looked_at(project, monkeypatch):

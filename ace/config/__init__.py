@@ -234,6 +234,9 @@ def _mistakes(params, source):
             attempt(make, name)
     for i, name in enumerate(grid.environments):
         known(f"grid.environments.{i}", name, params.environments, "environment")
+    for i, name in enumerate(grid.pretrained):
+        if name not in grid.environments:  # its words are those of the environment's language model
+            found.append(f"{source}: grid.pretrained.{i} = {name!r}: it is not under grid.environments")
     known("grid.ablations.environment", ablations.environment, params.environments, "environment")
     for i, name in enumerate(grid.budget.environments):
         known(f"grid.budget.environments.{i}", name, params.environments, "environment")

@@ -36,6 +36,8 @@ class Grid(Model):
     """Methods that learn nothing: one run."""
     lm_baselines: list[str]
     """The same, on what the stage language_model made."""
+    pretrained: list[str]
+    """Environments on whose corpus the pretrained model is tuned; needs `make pretrained`."""
     ablations: Ablations
     budget: Budget
     kept: list[str]

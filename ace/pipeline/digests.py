@@ -53,6 +53,7 @@ SECTIONS = {
     "lora": ["lora", *MODEL],
     "official_score": ["official_score", "base.operator"],
     "outages": ["outages", "base.operator"],
+    "pretrained_model": ["pretrained_model", *MODEL],
     "proposers": ["proposers", "base.greedy", "base.sac", *MODEL],
 }
 """What the stages of each kind read of params.yaml, beside the environments and the cells."""

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = {
     "scenarios": 10,
     "language_model@": 90,
+    "pretrained_model": 3600,
     "baseline": 12,
     "train": 40,
     "ablation": 40,

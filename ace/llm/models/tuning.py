@@ -199,6 +199,14 @@ def make(environment, output="results", seed=None, progress=True):
     return folder, curve
 
 
+def is_made_with(folder, settings):
+    """Whether a folder of `make` is there, of these settings."""
+    path = Path(folder) / "model_manifest.json"
+    own = set(type(settings).model_fields) - {"sizes", "seeds"}
+    noted = json.loads(path.read_text())["settings"] if path.is_file() else {}
+    return all(noted.get(name) == getattr(settings, name) for name in own)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.llm.models.tuning", description="Tune the pretrained model.")
     parser.add_argument("environment", help="a name under `environments` in params.yaml")

@@ -3,7 +3,8 @@
 Every proposer is asked in the same held-out states, and each learns from the same states of the corpus:
 
     zero_shot        the pretrained model in its native form, as it comes
-    finetuned        the same in the form that `pretrained_model.form` names, LoRA on the corpus (llm/models/tuning.py)
+    finetuned        the same in the form that `pretrained_model.form` names, LoRA on the corpus (llm/models/tuning.py); where the
+                     stage pretrained_model has made one so, that one
     random_weights   a body of the same shape with new weights, fine-tuned alike: without it nothing is said about pretraining
     from_scratch     the embedded model, trained on these states
     classifier       a plain network on the same labels (studies/proposers/classifier.py)
@@ -106,6 +107,9 @@ def one(bench, proposer, size, seed, folder):
     words = config.root() / "results" / "language_model" / bench.environment
     if proposer == "zero_shot":
         return bench.asked(*checkpoint.in_form("native"), proposer, fast=True)
+    tuned = config.root() / checkpoint.TUNED.replace("{env}", bench.environment)
+    if proposer == "finetuned" and tuning.is_made_with(tuned, settings.model_copy(update={"states": size})):
+        return bench.asked(*checkpoint.load(tuned, bench.environment), proposer, fast=True)
     learned, unseen = bench.learned(size, settings)
     if proposer in ("finetuned", "random_weights"):
         model, tokenizer = checkpoint.in_form(settings.form, words)
