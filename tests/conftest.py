@@ -1,12 +1,16 @@
 """What several test files need: small worlds, and a workspace of its own with a trained tiny language model."""
 
+import contextlib
+import io
 import shutil
+import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from ace import config
+from ace import config, experiment
 from ace.grid.environment import World
 
 ROOT = Path(__file__).parent.parent
@@ -67,3 +71,17 @@ def workspace(tmp_path):
 
 def copy_tree(source, target):
     shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def run(folder, variant, seeds=None):
+    """`run_cell` in this process, which has loaded all and made the grid: that changes no byte (tests/test_pool.py)."""
+    out, error, code = io.StringIO(), io.StringIO(), 0
+    said = contextlib.redirect_stdout(out), contextlib.redirect_stderr(error)
+    with contextlib.chdir(folder), said[0], said[1], pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACE_JOBS", "1")
+        try:
+            experiment.run_cell("case14", variant, seeds)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=error.getvalue())

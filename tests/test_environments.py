@@ -271,7 +271,7 @@ def test_the_table_by_hand(grid, results):
     harder, idle = environments.sentences(table, grids).splitlines()
     assert "alone survives 64.8 %" in harder and "within" not in idle
     before = {path: path.read_bytes() for path in sorted((results / "made").iterdir())}
-    assert len(before) == 11  # two tables in three formats, the figure in three, its data and its note
+    assert len(before) == 10  # two tables in three formats, the figure in two, its data and its note
     environments.write_environments(grid, results, results / "made")
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
 

@@ -4,20 +4,16 @@ Same seed, same bytes; another seed, other bytes; killed and resumed, the same b
 mistake, one line.
 """
 
-import contextlib
-import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import traceback
 import warnings
-from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, copy_tree, small_params
+from conftest import ROOT, copy_tree, run, small_params
 
 from ace import config, experiment, pool, run_files
 from ace.grid.environment import World
@@ -71,20 +67,6 @@ def equipped(workspace, language_model):
         return folder
 
     return make
-
-
-def run(folder, variant, seeds=None):
-    """`run_cell` in this process, which has loaded all and made the grid: that changes no byte (tests/test_pool.py)."""
-    out, error, code = io.StringIO(), io.StringIO(), 0
-    said = contextlib.redirect_stdout(out), contextlib.redirect_stderr(error)
-    with contextlib.chdir(folder), said[0], said[1], pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ACE_JOBS", "1")
-        try:
-            experiment.run_cell("case14", variant, seeds)
-        except Exception:
-            traceback.print_exc()
-            code = 1
-    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=error.getvalue())
 
 
 def files(folder, variant, seed=0):

@@ -2,19 +2,17 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import small_params
-from test_experiment import ENVIRONMENT, files
+from conftest import run, small_params
+from test_experiment import files
 from test_legal import textmap_of
 from test_pretrained import write_base
 
-from ace import config
+from ace import config, experiment
 from ace.grid.environment import World
 from ace.llm.clients import read_transcript
 from ace.llm.models import corpus, pretrained, training, tuning
@@ -93,16 +91,11 @@ def test_no_episode_is_learned_from_and_looked_at(project, monkeypatch):
     assert len(whole.episodes) == len(made.episodes) - len(unseen.episodes)
 
 
-def run(folder, variant):
-    code = f"from ace.experiment import run_cell; run_cell('case14', {variant!r}, [0])"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
-
-
 def test_a_run_asks_it_in_both_roles_and_its_transcript_replays_without_it(project, tmp_path):
     for name in ("results", "checkpoints"):
         shutil.copytree(project / name, tmp_path / name)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters()))
-    done = run(tmp_path, "ace_pretrained_frozen")
+    done = run(tmp_path, "ace_pretrained_frozen", [0])
     assert done.returncode == 0, done.stderr
     first = files(tmp_path, "ace_pretrained_frozen")
     place = tmp_path / "results/runs/case14/ace_pretrained_frozen/seed=0/transcript.jsonl.gz"
@@ -118,7 +111,7 @@ def test_a_run_asks_it_in_both_roles_and_its_transcript_replays_without_it(proje
         raw["variants"]["ace_pretrained_frozen"]["llm"] = {"client": "replay", "path": "recorded.gz"}
 
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters(replayed)))
-    done = run(tmp_path, "ace_pretrained_frozen")
+    done = run(tmp_path, "ace_pretrained_frozen", [0])
     assert done.returncode == 0, done.stderr
     again = files(tmp_path, "ace_pretrained_frozen")
     for name in ("episodes.csv", "training.csv", "transcript.jsonl.gz"):
@@ -129,22 +122,19 @@ def test_its_own_answers_tune_it_further(project, tmp_path):
     for name in ("results", "checkpoints"):
         shutil.copytree(project / name, tmp_path / name)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters(lambda raw: raw["base"]["finetune"].update(heldout=0))))
-    done = run(tmp_path, "ace_pretrained")
+    done = run(tmp_path, "ace_pretrained", [0])
     assert done.returncode == 0, done.stderr
     assert files(tmp_path, "ace_pretrained")["manifest.json"]["finetune_rounds"]
 
 
-def test_without_the_base_a_run_ends_in_one_line(project, tmp_path):
+def test_without_the_base_a_run_ends_in_one_line(project, tmp_path, monkeypatch):
     shutil.copytree(project / "results", tmp_path / "results")
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters()))
-    code = (
-        "import sys; from pathlib import Path; from ace import config, experiment; from ace.llm.models import pretrained\n"
-        "pretrained.HOME = Path('.').resolve()\n"
-        "try:\n    experiment.run_cell('case14', 'ace_pretrained', [0])\n"
-        "except config.ConfigError as error:\n    sys.exit(str(error))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode and done.stderr.strip().splitlines()[-1].endswith("`make pretrained` fetches it (93 MB)")
+    monkeypatch.setattr(pretrained, "HOME", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(config.ConfigError, match=r"`make pretrained` fetches it \(93 MB\)$") as error:
+        experiment.run_cell("case14", "ace_pretrained", [0])
+    assert "\n" not in str(error.value)
 
 
 @pytest.fixture(scope="module")
