@@ -172,6 +172,10 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     monkeypatch.setenv("ACE_JOBS", "1")
     monkeypatch.setattr(study, "one", None)
     pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
+    part = study.measure("case14", "part", False, ("finetuned", "frequency"), sizes=[30], seeds=[7, 8])
+    assert set(zip(part["proposer"], part["states"], strict=True)) == {("finetuned", 30), ("frequency", 30)}
+    both = part.merge(measured, on=["proposer", "states", "metric"], suffixes=("", "_whole"))
+    assert len(both) == len(part) > 6 and np.allclose(both["value"], both["value_whole"], equal_nan=True), "what is kept is taken"
     kept = sorted((project / pretrained.PLACE / "study/case14").glob("*.json"))
     assert len(kept) == 1 + 2 * (4 * 2 + 1)
 

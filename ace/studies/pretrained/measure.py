@@ -10,7 +10,7 @@ Every proposer is asked in the same held-out states, and each learns from the sa
     classifier       a plain network on the same labels (studies/proposers/classifier.py)
     frequency        the lookup table: the actions most often best in these states
 
-    python -m ace.studies.pretrained.measure wcci2020 [--output results]
+    python -m ace.studies.pretrained.measure wcci2020 [--proposers finetuned frequency] [--sizes 4000] [--seeds 7]
 
 Hours: what each proposer did is kept below checkpoints/pretrained/, so that a call that was killed, or that is given more sizes
 or seeds, goes on. No stage runs it yet.
@@ -47,6 +47,7 @@ from ace.trained_policies import write_rows
 
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
 LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
+PROPOSERS = ("zero_shot", *LEARNING)
 METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
 SCORED = 150
 """States in which all actions of the set are scored too (llm/scoring.py), the first ones: it takes several times as long."""
@@ -135,8 +136,10 @@ def one(bench, proposer, size, seed, folder):
     return bench.ranked(control("frequency", bench.world, bench.whatif, refine, bench.params.base.greedy.shortlist, ranking))
 
 
-def measure(environment, output="results", progress=True):
-    """All proposers, sizes and seeds; writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
+def measure(environment, output="results", progress=True, proposers=PROPOSERS, **only):
+    """All proposers, sizes and seeds, or a selection (only: `sizes`, `seeds`).
+
+    Writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
 
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot; n held-out states or, of
     critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
@@ -146,24 +149,24 @@ def measure(environment, output="results", progress=True):
     params = config.load()
     params.environment(environment)
     base = pretrained.folder()  # before anything is made
-    bench, settings = Bench(params, environment, progress), params.pretrained_model
+    bench, settings = Bench(params, environment, progress), params.pretrained_model.model_copy(update=only)
     place = config.root() / pretrained.PLACE / "study" / environment
     place.mkdir(parents=True, exist_ok=True)
     said = [params.scale, settings.model_dump(exclude={"sizes", "seeds"}), params.language_model.model_dump()]
     said += [params.base.model_dump(), len(bench.states), bench.corpus.budget, checkpoint.weights_digest(base)]
     identity = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
-    found = {("zero_shot", 0): _kept(place, identity, bench, "zero_shot", 0, [settings.seed])}
-    for size in settings.sizes:
-        for proposer in LEARNING:
-            found[proposer, size] = _kept(place, identity, bench, proposer, size, settings.seeds)
-            table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
-            write_rows(table, output, f"pretrained/{environment}", "pretrained")
+    wanted = [(proposer, size) for size in settings.sizes for proposer in LEARNING if proposer in proposers]
+    found = {}
+    for proposer, size in [("zero_shot", 0)] * ("zero_shot" in proposers) + wanted:
+        found[proposer, size] = _kept(place, identity, bench, proposer, size, settings.seeds)
+        table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
+        write_rows(table, output, f"pretrained/{environment}", "pretrained")
     return table
 
 
 def _kept(place, identity, bench, proposer, size, seeds):
     """{metric: mean over the seeds of the value of each state}, computed where it is not kept yet."""
-    if proposer == "frequency":  # draws nothing
+    if proposer in ("zero_shot", "frequency"):  # nothing is drawn
         seeds = seeds[:1]
     runs = []
     for seed in seeds:
@@ -199,8 +202,16 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.studies.pretrained.measure", description="What pretraining is worth.")
     parser.add_argument("environment", help="a name under `environments` in params.yaml")
     parser.add_argument("--output", default="results", help="the folder that the table is written below")
+    parser.add_argument("--proposers", nargs="+", choices=PROPOSERS, default=PROPOSERS, help="only these")
+    for name in ("sizes", "seeds"):
+        parser.add_argument(f"--{name}", nargs="+", type=int, help=f"in the place of `pretrained_model.{name}`")
     given = parser.parse_args(arguments)
-    return exit_code(lambda: print(measure(given.environment, given.output).to_string(index=False)))
+
+    def work():
+        only = {name: each for name in ("sizes", "seeds") if (each := getattr(given, name))}
+        print(measure(given.environment, given.output, True, given.proposers, **only).to_string(index=False))
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":
