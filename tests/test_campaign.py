@@ -81,5 +81,5 @@ def test_what_was_measured_of_a_campaign_is_what_is_said_of_it():
     share = found.loc["campaign", "value"] / found.loc["dvc_repro", "value"]
     said = " ".join((ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split())
     assert f"the campaign takes {100 * share:.0f} % of `dvc repro`'s time" in said
-    for name, of in {"computed_after_campaign": "of 8 runs", "campaign_differs": "of 20", "killed_differs": "of 20"}.items():
+    for name, of in {"computed_after_campaign": "of 8 runs", "campaign_differs": "of 16", "killed_differs": "of 16"}.items():
         assert found.loc[name, "value"] == 0 and found.loc[name, "unit"].startswith(of), name
