@@ -1,6 +1,6 @@
 """The co-evolution loop, the paper's algorithm. Its steps, numbered as in the comments below:
 
-    1. SAC acts in the environment; transitions go to D_RL             `_episode`, `_store`
+    1. SAC acts in the environment; transitions go to D_RL             `episode`, `_store`
     2. f_LLM refines bad cases; what is validated goes to D_LLM        `_refine`, `_keep`
     3. g_LLM adjusts the rewards of key decisions, also in D_LLM       `_shape`
     4. SAC learns from D_mix                                           `_learn`
@@ -77,7 +77,7 @@ class CoEvolution:
             elif self.count["decisions"] >= self.settings.train.decisions:
                 return
             else:
-                yield from self._episode()
+                yield from self.episode()
 
     def _validations_due(self):
         """One for every `validate_every` decisions, and one at the very end; one serves all boundaries of an episode."""
@@ -85,7 +85,7 @@ class CoEvolution:
         at_the_end = -(-train.decisions // train.validate_every) if decisions >= train.decisions else 0
         return max(decisions // train.validate_every, at_the_end)
 
-    def _episode(self):
+    def episode(self):
         world, s = self.world, self.settings
         steps_before = world.env_steps
         scenarios = max(round(s.train.share * len(world.sets["train"])), 1)

@@ -12,6 +12,7 @@ import time
 import numpy as np
 
 from ace import baselines, config, evaluate, pool, run_files
+from ace.also.signal import LearningSignal
 from ace.coevolve import CoEvolution
 from ace.grid.environment import own_world, scenario_sets
 from ace.grid.fastworld import training_world
@@ -148,7 +149,7 @@ class Run:
         self.rows, self.finetunes, self.marks = [], [], []
         self.plays = evaluate.Plays(self.world, self.training)
         self.wall = {"train": 0.0, "evaluate": 0.0, "llm": 0.0, "finetune": 0.0, "packaged": 0.0}
-        self.validation_steps, self.learner, self.model_manifest, self.session = 0, None, None, None
+        self.validation_steps, self.learner, self.model_manifest, self.session, self.signal = 0, None, None, None, None
         if settings.uses_llm:
             self.session = LlmSession(settings, self.world, self.whatif, root, environment, seed, scratch)
         if settings.method == "sac":
@@ -181,6 +182,8 @@ class Run:
             self.training, sac, s, self.seed, self._validate, actor=actor, critic=self._make_critic(), tuner=tuner,
             lessons=lessons, teacher=session.actor.propose if s.teach.enabled else None, mask=mask,
         )  # fmt: skip
+        if s.also.source != "none":
+            self.signal = LearningSignal(self.learner, s, self.seed, session.recorder if s.also.source == "model" else None)
 
     def _make_critic(self):
         if not self.settings.shape.enabled:
@@ -188,8 +191,8 @@ class Run:
         return self.session.critic if self.session else RandomCritic(self.settings.shape)
 
     def roles(self):
-        """Whoever refines ("actor"), shapes ("critic"), teaches the model ("lessons") and explores ("mask")."""
-        found = {name: getattr(self.learner, name) for name in ("actor", "critic", "lessons", "mask")}
+        """Whoever refines ("actor"), shapes ("critic"), teaches the model ("lessons"), explores ("mask"), tests ("signal")."""
+        found = {name: getattr(self.learner, name) for name in ("actor", "critic", "lessons", "mask")} | {"signal": self.signal}
         return {name: role for name, role in found.items() if role is not None}
 
     def _read_manifest(self):
@@ -204,15 +207,18 @@ class Run:
         before, total = self.wall["train"], self.settings.train.decisions
         for event in self.learner.run():
             if event.kind == "validation":
-                self.rows.append(event.row | (self.learner.mask.row() if self.learner.mask else {}))
+                more = [role.row() for role in (self.learner.mask, self.signal) if role]
+                self.rows.append({name: value for row in (event.row, *more) for name, value in row.items()})
             elif event.kind == "finetune":
                 self.finetunes.append(event.row)
                 self.wall["finetune"] = self.session.finetune_s
                 continue  # within an episode: no place to stop
             elif event.kind == "mark":
                 calls = dict(zip(evaluate.CALLS, self._calls(), strict=True))
-                self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps})
+                self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps, **self._in_branches()})
                 continue
+            elif self.signal:
+                self.signal.after_episode(event.row)
             now = time.perf_counter()
             self.wall["train"] = before + now - started
             pool.report(self.scratch / "progress", min(self.learner.count["decisions"], total), total)
@@ -280,6 +286,10 @@ class Run:
         self.validation_steps += self.training.env_steps - steps
         return float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results]))
 
+    def _in_branches(self):
+        """Environment steps of LLM-ALSO's branches, scoring included, of a run that has any."""
+        return {"branch_steps": self.signal.used["env_steps"] + self.signal.used["scoring_steps"]} if self.signal else {}
+
     def budget(self):
         """Everything the method used, by phase: power flows, language model calls, environment steps."""
         train = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": 0}
@@ -289,6 +299,8 @@ class Run:
         corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
         before = {"train": train, "validation": validation, "corpus": {name: int(corpus.get(name, 0)) for name in train}}
+        if self.signal:
+            before["branches"] = {**dict.fromkeys(train, 0), "env_steps": self._in_branches()["branch_steps"]}
         return before | self.plays.used()
 
     def _fingerprint(self):

@@ -274,6 +274,8 @@ def manifest(run, variant):
     }
     if roles:
         entries["roles"] = roles
+    if run.signal:
+        entries["points"] = run.signal.points
     if run.session:
         entries["tokens"] = run.session.recorder.tokens_by_role()
         entries["transcript_sha256"] = transcript_digest(run.scratch / TRANSCRIPT)

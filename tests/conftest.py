@@ -46,6 +46,7 @@ def small_params(change=None):
     base["shape"].update(start=0.2, every=1, threshold=0.2)
     base["finetune"].update(every=3, samples=8)
     base["buffers"].update(capacity_rl=400, capacity_llm=100)
+    base["also"].update(every=40, candidates=1, decisions=20, margin=0.0)
     if change:
         change(raw)
     grid = raw["grid"]

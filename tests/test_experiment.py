@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT, copy_tree, run, small_params
 
 from ace import config, experiment, pool, run_files
+from ace.also import training as also_training
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
@@ -147,7 +148,7 @@ def with_controls(p):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel", "camel_ace"])
+@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "also_random", "ace_guarded"])
 def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped):
     undisturbed = reference
     if variant != "ace":
@@ -195,6 +196,28 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
         curve = frame(written["training.csv"])
         assert curve["epsilon"].is_monotonic_decreasing and curve["epsilon"].iloc[-1] == 0
         assert curve["masked"].iloc[-1] == pytest.approx(mask["masked"] / mask["decisions"], abs=1e-5)
+
+
+def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, monkeypatch):
+    """From trials on training scenarios to its model, and from that to a run: what both used is charged."""
+    folder = equipped(lambda p: p["also_model"].update(runs=2, decisions=100, every=50, configurations=2, scored=2, steps=120))
+    monkeypatch.chdir(folder)
+    made, table, corpus_of_trials = also_training.make("case14", progress=False)
+    assert {path.name for path in made.iterdir()} >= {"model.safetensors", "trials.csv", "model_manifest.json"}
+    assert (table["gain"].notna() & (table["configuration"] == "none")).sum() == len(table) / 3
+    done = run(folder, "also", [0])
+    assert done.returncode == 0, done.stderr
+    manifest = files(folder, "also")["manifest.json"]
+    counts, points, budget = manifest["roles"]["signal"], manifest["points"], manifest["budget"]
+    assert len(points) == 3 and counts["diagnoses"] == 3
+    assert budget["train"]["llm_calls"] == counts["diagnoses"] + counts.get("configurations", 0)
+    assert budget["corpus"]["env_steps"] == corpus_of_trials["env_steps"] > 300 and budget["train"]["simulator_calls"] == 0
+    trials = [trial for point in points for trial in point["trials"]]
+    assert budget.get("branches", {})["env_steps"] == sum(each["env_steps"] + each["scoring_steps"] for each in trials)
+    assert counts.get("branches", 0) == len(trials) and all(each["decisions"] == 20 for each in trials)
+    print(points, counts, corpus_of_trials["rates"])
+    curve = frame(files(folder, "also")["training.csv"])
+    assert curve["branch_decisions"].iloc[-1] == 20 * len(trials)
 
 
 def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):

@@ -24,6 +24,7 @@ ORDER = (
     {"rl", "llm"},  # they do not know each other: only coevolve joins them
     {"baselines", "coevolve"},
     {"evaluate"},
+    {"also"},
     {"experiment"},
     {"trained_policies"},
     {"deploy"},

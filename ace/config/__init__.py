@@ -12,73 +12,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ace.config.declared import STUDIES, Diagnosis, Foresight, Grid, OfficialScore, Outages, Proposers
 from ace.config.environments import Chronics, Environment, Scenarios, misfits
 from ace.config.errors import ConfigError, Model, meant, validated
-from ace.config.settings import Count, Finetune, Positive, Settings, Whole
-
-
-class LanguageModel(Model):
-    """The embedded model: its corpus, shape and training."""
-
-    seed: Count
-    scan: Whole
-    """States in which the whole catalogue is screened, to choose the actions from."""
-    states: Whole
-    """States of danger in which all chosen actions are simulated: the labels."""
-    heldout_states: Whole
-    """Of validation scenarios, for the proposal rates."""
-    actions: Whole
-    """Size of the set of actions, chosen by coverage on training states, from which the labels come."""
-    shortlist: Whole
-    """Candidates simulated in a scanned state."""
-    hidden: Whole
-    layers: Whole
-    heads: Whole
-    ffn: Whole
-    batch_size: Whole
-    steps: Whole
-    lr: Positive
-
-    @model_validator(mode="after")
-    def heads_share_hidden(self):
-        if self.hidden % (2 * self.heads):
-            raise ValueError(f"hidden = {self.hidden} must be a multiple of 2 x heads = {2 * self.heads}")
-        return self
-
-
-class PretrainedModel(Model):
-    """The pretrained model's fine-tuning on the corpus of the embedded model."""
-
-    form: Literal["native", "transplanted"]
-    """With its own tokenizer and chat template, or its body with the words of the embedded model."""
-    seed: Count
-    states: Whole
-    """Of the corpus, what is learned from at least: whole episodes, or all where there are fewer."""
-    heldout_share: Annotated[float, Field(gt=0, lt=1)]
-    """Of the corpus' episodes, those that only the held-out loss sees."""
-    heldout: Whole
-    """Samples of them."""
-    rank: Whole
-    """Of the LoRA matrices."""
-    batch_size: Whole
-    steps: Whole
-    lr: Positive
-    rows_lr: Positive
-    """Of the transplanted rows: as means of many pieces they are nearly alike (cosine .97 between the names of lines), and have
-    far to go."""
-    look_every: Whole
-    """Steps between two looks at the held-out loss, at which the run is kept too."""
-    patience: Whole
-    """It stops after so many looks without a lower held-out loss."""
-    sizes: Annotated[list[Whole], Field(min_length=1)]
-    """States of the corpus that the study of pretraining (studies/pretrained) tunes with, in the place of `states`."""
-    seeds: Annotated[list[Count], Field(min_length=1)]
-    """And its seeds."""
+from ace.config.models import AlsoModel, LanguageModel, PretrainedModel
+from ace.config.settings import Count, Finetune, Settings
 
 
 class Params(Model):
@@ -93,6 +35,7 @@ class Params(Model):
     language_models: dict[str, dict[str, Any]]
     """Of variants under `grid.other_model`: name -> differences to `language_model`."""
     pretrained_model: PretrainedModel
+    also_model: AlsoModel
     lora: dict[str, dict[str, Any]]
     """Settings that LoRA rounds are tried with in a shifted world, besides a run's: name -> differences to `base.finetune`.
 

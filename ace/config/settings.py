@@ -160,6 +160,25 @@ class Mask(Model):
     """Share of the decisions at which it has fallen to 0, linearly."""
 
 
+class Also(Model):
+    """LLM-ALSO: shaping of the reward that is proposed while training and tested in branches (our reading)."""
+
+    source: Literal["none", "model", "random", "guard"]
+    """Who proposes: nobody (no shaping), the language model, as a control configurations at random; guard: nobody, but g_LLM's
+    adjustments go through the test."""
+    tested: bool
+    """Whether a configuration has to beat an unshaped branch; else the first one is in force at once."""
+    every: Whole
+    """Decisions between two points."""
+    candidates: Annotated[int, Field(ge=1, le=5)]
+    """Configurations asked for in a round of a point."""
+    rounds: Annotated[int, Field(ge=1, le=5)]
+    decisions: Whole
+    """Of a branch."""
+    margin: Annotated[float, Field(ge=0)]
+    """By which a branch has to beat the control, in unshaped return by step, as step rewards in [-1, 1]."""
+
+
 class Llm(Model):
     client: Literal["embedded", "checkpoint", "server", "replay"]
     path: str
@@ -199,6 +218,7 @@ class Settings(Model):
     finetune: Finetune
     teach: Teach
     mask: Mask
+    also: Also
     llm: Llm
     greedy: Greedy
 
@@ -206,6 +226,12 @@ class Settings(Model):
     def a_mask_without_a_teacher(self):
         if self.teach.enabled and self.mask.source != "none":
             raise ValueError(f"mask.source = {self.mask.source!r}, but teach.enabled: no proposal outside a mask can be imitated")
+        return self
+
+    @model_validator(mode="after")
+    def a_guard_with_somebody_to_guard(self):
+        if self.also.source == "guard" and not (self.shape.enabled and self.shape.into == "d_llm"):
+            raise ValueError("also.source = 'guard' tests g_LLM's rows in D_LLM: it needs shape.enabled and shape.into = 'd_llm'")
         return self
 
     @property
@@ -216,11 +242,12 @@ class Settings(Model):
             or (self.shape.enabled and self.shape.judge == "llm")
             or self.teach.enabled
             or self.mask.source == "model"
+            or self.also.source == "model"
         ))  # fmt: skip
 
     def as_recorded(self):
-        """As manifests and digests have it: without the masks where there are none, as before there were any."""
-        return self.model_dump(exclude={"mask"} if self.mask.source == "none" else None)
+        """As manifests and digests have it: without masks and shaping where there are none, as before there were any."""
+        return self.model_dump(exclude={name for name in ("mask", "also") if getattr(self, name).source == "none"})
 
     @property
     def home(self):

@@ -20,6 +20,7 @@ PURPOSES = (
     "heldout",  # what the model samples on the held-out states, the same after every round
     "mask",  # CAMEL: which decisions explore inside their mask
     "regions",  # CAMEL: what the model, or a control in its place, samples when it names a region
+    "signal",  # LLM-ALSO: what the model samples, and random configurations
 )
 """A new purpose goes to the end: a stream is known by its place."""
 

@@ -116,7 +116,7 @@ def _heldout_file(place, root, environment):
 def fingerprint_of_model(settings, environment, root):
     """Of the prompts and of the model's files: a folder, a transcript, or nothing here. settings: config.settings.Llm"""
     place = root / settings.path.replace("{env}", environment)
-    sha = hashlib.sha256((template("actor") + template("critic")).encode())
+    sha = hashlib.sha256("".join(map(template, ("actor", "critic", "diagnosis", "configuration"))).encode())
     for file in sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []:
         sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
     return sha.hexdigest()

@@ -35,8 +35,8 @@ LOOKS = "ace.report.style"
 KINDS = {
     "00_weeks": {"ace.config", "ace.report"},
     "03_train": {"ace.baselines"},
-    "03_train_baseline": {"ace.coevolve", "ace.rl", "ace.llm"},
-    "03_train_lm_baseline": {"ace.coevolve", "ace.rl"},
+    "03_train_baseline": {"ace.also", "ace.coevolve", "ace.rl", "ace.llm"},
+    "03_train_lm_baseline": {"ace.also", "ace.coevolve", "ace.rl"},
     "environments_measure": {"ace.rl", "ace.llm"},
 }
 """Programs that are less than what their notebook imports. Weeks need RTE's generator: how parameters are checked and how tables

@@ -111,7 +111,7 @@ class Estimate:
             lambda r: r["decisions"],
         )  # fmt: skip
         self.figures[f"{1e3 * each:.0f} ms a decision of {variant} (with updates, validations)"] = self._from(variant)
-        return each * cell.decisions
+        return each * (cell.decisions + _in_branches(cell.settings.also, cell.decisions))
 
     def _calls(self, cell):
         """(calls of the language model, LoRA rounds) of one seed, by what ACE took where it was measured."""
@@ -148,6 +148,8 @@ class Estimate:
         if s.mask.source == "model":  # at the most, as if no two states were alike
             masked = s.mask.epsilon * s.mask.until * cell.decisions / 2
             calls += min(slots * s.refine.rounds, masked * s.mask.answers)
+        if s.also.source == "model":
+            calls += _points(s.also, cell.decisions) * (1 + s.also.candidates * (s.also.rounds if s.also.tested else 1))
         return math.ceil(calls), rounds
 
     def _steps_in_test(self, cell):
@@ -221,6 +223,16 @@ class Estimate:
         (few, low), (many, high) = MODEL_S
         self.figures["2 to 10 min to make an embedded model, by its states"] = "notebooks/02_language_model.ipynb"
         return max(low + (self.params.language_model.states - few) * (high - low) / (many - few), 30.0)
+
+
+def _points(also, decisions):
+    return (decisions - 1) // also.every if also.source != "none" and decisions else 0
+
+
+def _in_branches(also, decisions):
+    """Decisions in branches at the most: at each point a control, what is in force, and the candidates of all rounds."""
+    branches = 2 if also.source == "guard" else (2 + also.candidates * also.rounds) * also.tested
+    return _points(also, decisions) * branches * also.decisions
 
 
 def waves(n_seeds, jobs):

@@ -62,7 +62,7 @@ def budget(runs):
 def _used(run, mark):
     """What a seed had used at a mark."""
     at, corpus = next(each for each in run.manifest["marks"] if each["decisions"] == mark), run.manifest["budget"]["corpus"]
-    steps = at["env_steps"] + at["validation_steps"] + corpus.get("env_steps", 0)
+    steps = at["env_steps"] + at["validation_steps"] + at.get("branch_steps", 0) + corpus.get("env_steps", 0)
     flows = steps + at["simulator_calls"] + corpus.get("simulator_calls", 0)
     return {"decisions": at["decisions"], "env_steps": steps, "power_flows": flows, "llm_calls": at["llm_calls"]}
 

@@ -108,6 +108,7 @@ def measured(runs, env, variant):
 def _of_seed(run):
     budget, manifest = run.manifest["budget"], run.manifest
     steps = {phase: budget.get(phase, {}).get("env_steps") for phase in ("train", "validation", "corpus", "test")}
+    steps["train"] += budget.get("branches", {}).get("env_steps", 0)
     calls = {phase: budget.get(phase, {}).get("llm_calls", 0) for phase in ("train", "test")}
     rounds = manifest.get("finetune_rounds", [])
     provenance = run.provenance or {}

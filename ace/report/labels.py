@@ -24,6 +24,11 @@ LABELS = {
     "camel_random": "CAMEL, random regions",
     "camel_frequency": "CAMEL, frequent substations",
     "camel_ace": "ACE + CAMEL",
+    "also": "LLM-ALSO",
+    "also_random": "LLM-ALSO, random configurations",
+    "also_untested": "LLM-ALSO, untested",
+    "also_sparse": "LLM-ALSO, sparse reward",
+    "ace_guarded": "ACE, g_LLM tested in branches",
     # ACE taken apart; the tables show the setting itself with the label
     "ace_query_high": "ACE, f_LLM often",
     "ace_query_low": "ACE, f_LLM seldom",

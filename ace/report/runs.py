@@ -28,9 +28,9 @@ EPISODE_METRICS = {
 }
 # one value for each seed
 RUN_METRICS = {
-    # training, validation and the language model's corpus: each is a power flow of the environment itself
+    # training, validation, the language model's corpus, branches: each is a power flow of the environment itself
     "env_steps_to_train": lambda manifest: sum(
-        manifest["budget"].get(phase, {}).get("env_steps", 0) for phase in ("train", "validation", "corpus")
+        manifest["budget"].get(phase, {}).get("env_steps", 0) for phase in ("train", "validation", "corpus", "branches")
     ),
     "refinements": lambda manifest: manifest.get("refinements", 0),  # a baseline has none
 }

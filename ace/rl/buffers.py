@@ -107,12 +107,12 @@ class Ring:
         """Raises ValueError if the state is of a buffer with other columns or another capacity."""
         if int(state["capacity"]) != self.capacity or set(state) - {"next_uid", "capacity"} != set(self.columns):
             raise ValueError("the stored buffer has another capacity or other columns than this one")
-        self.next_uid = int(state["next_uid"])
+        before, self.next_uid = len(self), int(state["next_uid"])
         for name, column in self.columns.items():
             if state[name].shape != (len(self), *column.shape[1:]) or state[name].dtype != column.dtype:
                 raise ValueError(f"column {name} of the stored buffer has another shape or type than this one")
             column[: len(self)] = state[name]
-            column[len(self) :] = 0
+            column[len(self) : before] = 0  # what was never written is zero, and takes no memory
 
 
 class ReplayBuffer(Ring):
@@ -173,6 +173,14 @@ class RefinedBuffer(Ring):
         if not np.isfinite([r_original, r_refined]).all():
             raise ValueError(f"rewards of a refinement must be finite, not {r_original} and {r_refined}")
         return self._append(transition, r_original=r_original, r_refined=r_refined, is_refined=is_refined)
+
+    def judge(self, uid: int, delta: float, unit: float) -> bool:
+        """Moves a row's judgement: r_refined by delta, its return by delta * unit (1 - gamma). False if the row is gone."""
+        if not self.holds(uid):
+            return False
+        self.columns["r_refined"][uid % self.capacity] += np.float32(delta)
+        self.columns["reward"][uid % self.capacity] += np.float32(delta * unit)
+        return True
 
     def gain(self) -> np.ndarray:
         """(len,) float64 r_refined - r_original."""

@@ -1,0 +1,179 @@
+"""LLM-ALSO's embedded model, trained on trials: both roles in one model, as f_LLM and g_LLM are.
+
+    python -m ace.also.training wcci2020 [--output results]        writes <output>/also_model/wcci2020/
+
+    Critic       every summary of every run -> the failure whose statistic is furthest on its bad side of the summaries' median,
+                 in interquartile ranges
+    Generator    diagnosis, some of a point's trials -> the best of its other configurations; none, where that lost to the control
+
+Finished runs of trials wait under checkpoints/, so a call that was killed goes on. All is charged to the arm, as its corpus.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ace import config, pool
+from ace.also import roles
+from ace.also.roles import FAILURES, Trial, configuration_prompt, configuration_text, diagnosis_prompt, diagnosis_text
+from ace.also.summary import Summary
+from ace.also.trials import make_run
+from ace.config.errors import exit_code
+from ace.grid.environment import own_world
+from ace.llm.clients import LocalClient
+from ace.llm.models import embedded
+from ace.llm.text import Parsed, TextMap
+
+ROLES = ("diagnosis", "configuration")
+SAMPLES = 40
+"""Of the Generator, drawn from each point."""
+UNSEEN = 64
+"""Samples for the held-out loss on the training curve."""
+MOST_SHOWN = 3
+"""Trials in a sample's prompt."""
+OF_TRIALS = {"seed", "share", "scored", "decisions", "every", "configurations"}
+"""Of the section also_model, what trials depend on."""
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+class Rule:
+    """The failure of a summary, by what is usual in the summaries of the trials."""
+
+    def __init__(self, summaries):
+        table = pd.DataFrame(summaries)
+        self.median = table.median()
+        self.width = (table.quantile(0.75) - table.quantile(0.25)).clip(lower=1.0)
+
+    def failure(self, summary):
+        """A name of FAILURES. summary: summary.Summary."""
+        far = {
+            name: way * (getattr(summary, statistic) - self.median[statistic]) / self.width[statistic]
+            for name, (statistic, way) in FAILURES.items()
+        }
+        return max(far, key=far.get)
+
+
+def samples(runs, rule, rng):
+    """(prompt, reply) pairs of both roles, as many of either. runs: of `make_run`; rng: a numpy generator."""
+    of_generator = [
+        sample for run in runs for point in run["points"] for sample in (_of_generator(point, rule, rng) for _ in range(SAMPLES))
+    ]
+    summaries = [Summary(**each) for run in runs for each in run["summaries"]]
+    chosen = [summaries[i] for i in rng.permutation(np.resize(np.arange(len(summaries)), len(of_generator)))]
+    return [(diagnosis_prompt(each), diagnosis_text(rule.failure(each), each)) for each in chosen] + of_generator
+
+
+def _of_generator(point, rule, rng):
+    summary = Summary(**point["summary"])
+    trials = [Trial(each["configuration"], each["gain"]) for each in point["trials"][1:]]  # the first is the control
+    order = rng.permutation(len(trials))
+    n = int(rng.integers(min(MOST_SHOWN, len(trials) - 1) + 1))
+    shown, others = [trials[i] for i in order[:n]], [trials[i] for i in order[n:]]
+    best = max(others, key=lambda trial: -np.inf if trial.gain is None else trial.gain)
+    reply = configuration_text(best.configuration if best.gain is not None and best.gain > 0 else {})
+    return configuration_prompt(diagnosis_text(rule.failure(summary), summary), shown), reply
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def make(environment, output="results", progress=True):
+    """Trials, training, rates: writes <output>/also_model/<environment>/ and returns (folder, trials as a table, manifest).
+
+    The folder gets the model as `embedded.save` has it, trials.csv, training_curve.csv and model_manifest.json.
+    """
+    params = config.load()
+    given, root = params.also_model, config.root()
+    runs = _runs(params, environment, given, root, progress)
+    learned, unseen = runs[:-1], runs[-1:]
+    rule = Rule([each for run in learned for each in run["summaries"]])
+    pairs, held = (samples(part, rule, np.random.default_rng([given.seed, i])) for i, part in enumerate((learned, unseen)))
+    world = own_world(params.environment(environment), params.scenarios, params.base.operator)
+    tokenizer = embedded.make_tokenizer(TextMap(world), [text for pair in pairs + held for text in pair], ROLES)
+    model = embedded.make_model(tokenizer, given)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        held = held[:: max(1, len(held) // UNSEEN)]
+        curve = embedded.fit(model, tokenizer, pairs, given.steps, given.batch_size, given.lr, given.seed, held, progress)
+    finally:
+        torch.set_num_threads(threads)
+    folder = root / output / "also_model" / environment
+    embedded.save(model, tokenizer, folder)
+    pd.DataFrame(curve).round(4).to_csv(folder / "training_curve.csv", index=False, lineterminator="\n")
+    table = trials_table(runs, rule)
+    table.to_csv(folder / "trials.csv", index=False, float_format="%.6g", lineterminator="\n")
+    client = LocalClient(*embedded.load(folder), params.base.llm, f"also-{environment}")
+    used = {name: sum(run["used"][name] for run in runs) for name in runs[0]["used"]}
+    manifest = {
+        "environment": environment, "scale": params.scale, "architecture": "Qwen2, from scratch, one word one token",
+        "parameters": embedded.count_parameters(model), "vocabulary": len(tokenizer), "settings": given.model_dump(),
+        "branch": params.base.also.decisions, "split": "train", "trials": len(table), **used,
+        "budget": {"simulator_calls": 0, "dc_calls": 0, "env_steps": used["env_steps"], "episodes": 0},
+        "rates": rates(client, unseen, rule, given.seed),
+    }  # fmt: skip
+    (folder / "model_manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return folder, table, manifest
+
+
+def _runs(params, environment, given, root, progress):
+    shown = params.model_dump(include={"environments", "scenarios"}) | {"given": given.model_dump(include=OF_TRIALS)}
+    said = json.dumps([shown, params.settings("sac").model_dump(), environment])
+    code = pool.source_sha256({"chronics", "studies", "report", "preflight", "pipeline"})
+    place = root / "checkpoints" / "also_model" / environment / hashlib.sha256(said.encode() + code).hexdigest()[:16]
+    tasks = [(environment, number, str(place)) for number in range(given.runs)]
+    work, hidden = pool.finished(make_run, tasks), not progress
+    with tqdm(work, total=len(tasks), desc=f"{environment}, trials", unit="run", disable=hidden) as bar:
+        found = dict(bar)
+    return [found[number] for number in range(given.runs)]
+
+
+def trials_table(runs, rule):
+    """A row a trial: run, decisions, failure, configuration, gain over the control in unshaped return, survival in scoring."""
+    return pd.DataFrame(
+        {"run": number, "decisions": point["decisions"], "failure": rule.failure(Summary(**point["summary"])),
+         "configuration": configuration_text(each["configuration"]).removeprefix("configuration : "),
+         "gain": each["gain"], "survival": each["survival"]}
+        for number, run in enumerate(runs) for point in run["points"] for each in point["trials"]
+    )  # fmt: skip
+
+
+def rates(client, runs, rule, seed):
+    """Shares of replies on runs that were not learned from: diagnoses that parse and that are the rule's, configurations that
+    parse. runs: of `make_run`."""
+    summaries = [Summary(**each) for run in runs for each in run["summaries"]]
+    replies = client.complete([diagnosis_prompt(each) for each in summaries], seed)
+    parsed = [roles.parse_diagnosis(reply, each) for reply, each in zip(replies, summaries, strict=True)]
+    right = [isinstance(p, Parsed) and p.value == rule.failure(each) for p, each in zip(parsed, summaries, strict=True)]
+    prompts = [configuration_prompt(diagnosis_text(rule.failure(each), each), []) for each in summaries]
+    proposed = [roles.parse_configuration(reply) for reply in client.complete(prompts, seed)]
+    shares = {
+        "diagnosis_parsed": [isinstance(p, Parsed) for p in parsed], "diagnosis_of_the_rule": right,
+        "configuration_parsed": [isinstance(p, Parsed) for p in proposed],
+    }  # fmt: skip
+    return {"states": len(summaries), **{name: float(np.mean(each)) for name, each in shares.items()}}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m ace.also.training", description="LLM-ALSO's model, from trials.")
+    parser.add_argument("environment", help="a name under `environments` in params.yaml")
+    parser.add_argument("--output", default="results", help="the folder that also_model/ is in")
+    given = parser.parse_args(arguments)
+
+    def work():
+        folder, table, manifest = make(given.environment, given.output)
+        print(f"{config.named(folder)}: {len(table)} trials, rates {manifest['rates']}")
+
+    return exit_code(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,478 @@
+"""LLM-ALSO: terms by hand, the grammar, what a branch may touch, the promotion rule, the guard, and runs that are killed."""
+
+import copy
+
+import numpy as np
+import pytest
+from conftest import small_params
+from test_coevolve import make
+
+from ace import config
+from ace.also import branches as branches_module
+from ace.also.branches import Branch
+from ace.also.roles import (
+    FAILURES,
+    Critic,
+    Generator,
+    Trial,
+    configuration_prompt,
+    configuration_text,
+    diagnosis_prompt,
+    diagnosis_text,
+    parse_configuration,
+    parse_diagnosis,
+    trial_text,
+)
+from ace.also.signal import LearningSignal, gain
+from ace.also.summary import Summary, summarise, text
+from ace.also.terms import TERMS, ShapedSampler, Terms, as_weights, random_configuration
+from ace.also.training import Rule, samples
+from ace.config import ConfigError
+from ace.llm.clients import Client, Recorder
+from ace.llm.text import Parsed, ParseFailure
+from ace.rl.buffers import Batch
+
+SUMMARY = Summary(34, 39, 88, 30, 12, 41, 7, 80, 120)
+
+
+def with_also(name="also_random", **changes):
+    def change(raw):
+        raw["base"]["buffers"]["capacity_llm"] = 1000  # nothing is overwritten
+        raw["base"]["also"].update(decisions=12, candidates=2)
+        raw["variants"][name] = {**raw["variants"][name], "also": {**raw["variants"][name]["also"], **changes}}
+
+    return config.validated(config.Params, small_params(change), "", "params.yaml").settings(name)
+
+
+def loop_of(world, settings, **roles):
+    given = {"actor": False, "critic": False, **roles}
+    return make(world, settings, **given)
+
+
+# --- terms ------------------------------------------------------------------------------------------------------------
+
+
+def features(rho, timers, lost, bus_2):
+    """x of a grid with two lines and three elements."""
+    return np.array([*rho, *timers, *lost, *bus_2, 9.0], np.float32)
+
+
+def test_potentials_by_hand():
+    terms = Terms(n_line=2, dim_topo=3, gamma=0.9)
+    x = np.stack([features([1.2, 0.5], [0.25, 0.5], [0, 1], [1, 0, 1]), features([3.0, 2.0], [2, 0], [0, 0], [0, 0, 0])])
+    np.testing.assert_allclose(terms.measures(x), [[1.2, 0.2, 1, 2, 2], [3.0, 3.0, 0, 0, 8]], atol=1e-6)
+    np.testing.assert_allclose(terms.potentials(x), [[-0.6, -0.2, -0.25, -0.1, -0.5], [-1, -1, 0, 0, -1]], atol=1e-6)
+
+
+def batch_of(x, x_next, action, discount):
+    n, ones = len(action), np.ones(len(action), np.float32)
+    legal = np.zeros((n, 1), np.uint8)
+    return Batch(x, legal, np.array(action), 0.5 * ones, np.array(discount, np.float32), x_next, legal, ones, ones)
+
+
+def test_shaping_by_hand_and_nothing_remains_of_a_closed_loop():
+    terms = Terms(n_line=2, dim_topo=3, gamma=0.9)
+    a = features([1.2, 0.5], [0, 0], [0, 0], [0, 0, 0])
+    b = features([0.8, 0.5], [0, 0], [0, 1], [0, 0, 0])
+    weights = as_weights({"margin": 0.5, "lost": 0.2, "acting": 0.3})
+    batch = batch_of(np.stack([a, b, a]), np.stack([b, a, a]), [0, 4, 0], [0.81, 0.9, 0.0])
+    # a: Phi = -0.6 for margin, 0 for lost; b: -0.4 and -0.25; an action costs 1 - gamma times its weight; Phi' = 0 of a blackout
+    expected = [
+        0.5 * (0.81 * -0.4 + 0.6) + 0.2 * (0.81 * -0.25),
+        0.5 * (0.9 * -0.6 + 0.4) + 0.2 * 0.25 - 0.3 * 0.1,
+        0.5 * 0.6,
+    ]  # fmt: skip
+    np.testing.assert_allclose(terms.shaping(weights, batch), expected, atol=1e-6)
+    # without discount and cost of acting, what is given on the way out is taken on the way back
+    loop = batch_of(np.stack([a, b]), np.stack([b, a]), [0, 4], [1.0, 1.0])
+    assert terms.shaping(as_weights(dict.fromkeys(TERMS[:-1], 0.5)), loop).sum() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_sampler_shapes_what_is_drawn_and_the_buffer_keeps_what_was_measured(finished):
+    loop, *_ = finished
+    d_rl = copy.deepcopy(loop.d_rl.columns)
+    terms = Terms(loop.world.catalogue.n_line, loop.world.catalogue.dim_topo, 0.9)
+    sampler = ShapedSampler(loop.d_mix, terms)
+    plain = loop.d_mix.sample(32, np.random.default_rng(0))
+    unshaped = sampler.sample(32, np.random.default_rng(0))
+    np.testing.assert_array_equal(plain.reward, unshaped.reward)
+    sampler.weights = as_weights({"overload": 0.3})
+    shaped = sampler.sample(32, np.random.default_rng(0))
+    assert shaped.reward.dtype == np.float32
+    np.testing.assert_allclose(shaped.reward - plain.reward, terms.shaping(sampler.weights, plain), atol=1e-6)
+    assert np.abs(shaped.reward - plain.reward).max() > 0.01
+    for name, column in d_rl.items():
+        np.testing.assert_array_equal(column, loop.d_rl.columns[name])
+
+
+@pytest.mark.parametrize("configuration", [{"margin": 0.6}, {"margin": 0.05}, {"margin": -0.1}, {"speed": 0.1}])
+def test_a_configuration_outside_its_bounds_is_none(configuration):
+    with pytest.raises(ValueError, match="no term of margin, overload"):
+        as_weights(configuration)
+
+
+def test_random_configurations_lie_within_the_bounds():
+    rng = np.random.default_rng(0)
+    found = [random_configuration(rng) for _ in range(200)]
+    assert {len(each) for each in found} == {1, 2, 3} and {term for each in found for term in each} == set(TERMS)
+    assert all(as_weights(each).max() <= 0.5 for each in found)
+
+
+# --- grammar ----------------------------------------------------------------------------------------------------------
+
+
+def test_texts_come_back():
+    for failure in FAILURES:
+        assert parse_diagnosis(f"some reasons\n{diagnosis_text(failure, SUMMARY)}\n", SUMMARY) == Parsed(failure)
+    for configuration in ({}, {"margin": 0.3}, {"lost": 0.5, "acting": 0.1}):
+        assert parse_configuration(configuration_text(configuration)) == Parsed(configuration)
+    assert "lines lost in : 41 %" in text(SUMMARY).split("\n")
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "no two lines of failure and evidence"),
+        ("failure : lost lines", "no two lines of failure and evidence"),
+        ("failure : bad luck\nevidence : lines lost in : 41 %", "not a failure of the list"),
+        ("failure : lost lines\nevidence : lines lost in : 40 %", "evidence that the training does not show"),
+        ("failure : lost lines\nevidence : overload : 12 %", "evidence that the training does not show"),
+    ],
+)
+def test_a_diagnosis_must_be_of_the_list_and_show_what_is_so(reply, reason):
+    assert parse_diagnosis(reply, SUMMARY) == ParseFailure(reason)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("margin +0.3", "no line of a configuration"),
+        ("configuration : margin 0.3", "not a list of terms and weights"),
+        ("configuration : margin +0.3 , margin +0.1", "a term named twice"),
+        ("configuration : margin +0.9", "outside the bounds"),
+        ("configuration : speed +0.1", "outside the bounds"),
+    ],
+)
+def test_a_configuration_that_is_none(reply, reason):
+    assert parse_configuration(reply) == ParseFailure(reason)
+
+
+def test_trials_are_told_with_their_gain():
+    assert trial_text(Trial({"margin": 0.3}, 0.026)) == "margin +0.3 : better by 3 %"
+    assert trial_text(Trial({"margin": 0.3}, -0.014)) == "margin +0.3 : worse by 1 %"
+    assert trial_text(Trial({"acting": 0.1}, 0.004)) == "acting +0.1 : the same"
+    assert trial_text(Trial({"acting": 0.1}, None)) == "acting +0.1 : failed"
+
+
+class Says(Client):
+    """Answers diagnoses with one reply, and configurations with those of a list in turn; "-" is the summary's own."""
+
+    def __init__(self, settings, diagnosis=None, configurations=("configuration : margin +0.3",)):
+        super().__init__(settings, "says")
+        self.diagnosis, self.configurations, self.prompts = diagnosis, configurations, []
+
+    def _complete(self, prompts, seed, guides):
+        self.prompts += prompts
+        replies = []
+        for prompt in prompts:
+            if "\nTrials\n" in prompt:
+                number = sum("\nTrials\n" in each for each in self.prompts) - len(prompts) + len(replies)
+                replies.append(self.configurations[number % len(self.configurations)])
+            else:
+                shown = prompt.split("Training\n")[1]
+                line = next(line for line in shown.split("\n") if line.startswith("acting in"))
+                replies.append(self.diagnosis or f"failure : restless\nevidence : {line}")
+        return replies
+
+
+def test_what_the_roles_count(settings):
+    said = ("configuration : margin +0.9", "nonsense", "configuration : lost +0.1", "configuration : lost +0.1")
+    recorder = Recorder(Says(settings.llm, "failure : bad luck\nevidence : x", said))
+    critic, generator = Critic(recorder), Generator(recorder)
+    assert critic.diagnose(SUMMARY, 0) is None
+    assert generator.propose("failure : restless", [Trial({"margin": 0.1}, 0.0)], 4, 0) == [{"lost": 0.1}]
+    assert critic.counts == {"diagnoses": 1, "unparsable_diagnoses": 1}
+    assert generator.counts == {"configurations": 4, "out_of_bounds": 1, "unparsable": 1, "repeated": 1}
+    verdicts = [record["verdict"] for record in recorder.records]
+    assert verdicts == ["unparsable", "unparsable", "unparsable", "proposed", "repeated"]
+
+
+# --- summary ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def settings():
+    return with_also()
+
+
+@pytest.fixture(scope="module")
+def finished(small_world, settings):
+    """A plain run, its training episodes and its events."""
+    loop = loop_of(small_world, settings)
+    events = list(loop.run())
+    return loop, [(e.row["steps"], e.row["blackout"]) for e in events if e.kind == "episode"], events
+
+
+def test_a_summary_by_hand(finished):
+    loop, episodes, _ = finished
+    terms = Terms(loop.world.catalogue.n_line, loop.world.catalogue.dim_topo, 0.9)
+    horizon = loop.world.spec.horizon
+    made = summarise(loop, terms, [(horizon, False)] * 8 + [(24, True), (49, True), *[(horizon, False)] * 6], horizon)
+    assert (made.survival, made.before, made.blackouts) == (round(100 * (23 + 48 + 6 * 96) / 8 / 96), 100, 25)
+    assert made.end == round(100 * (24 + 49) / 2 / 96)
+    c = {name: column[: len(loop.d_rl)] for name, column in loop.d_rl.columns.items()}
+    last = np.flatnonzero(c["is_decision"])[-200:]
+    assert made.acting == round(100 * (c["action"][last] != 0).mean())
+    n = loop.world.catalogue.n_line
+    assert made.lost == round(100 * (c["x"][last, 2 * n : 3 * n].sum(1) > 0).mean())
+    assert summarise(loop, terms, episodes, horizon).entropy > 0
+
+
+# --- branches ---------------------------------------------------------------------------------------------------------
+
+
+def same(a, b):
+    """Whether two states are the same to the byte."""
+    if isinstance(a, dict):
+        return set(a) == set(b) and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if hasattr(a, "numpy"):
+        return a.numpy().tobytes() == b.numpy().tobytes()
+    return a.tobytes() == b.tobytes() if isinstance(a, np.ndarray) else a == b or (a != a and b != b)
+
+
+def run_until(loop, decisions):
+    for event in loop.run():
+        if event.kind == "episode" and loop.count["decisions"] >= decisions:
+            return
+    raise AssertionError("the run ended before")
+
+
+def test_branches_change_nothing_of_the_run_and_make_as_many_decisions(small_world, settings):
+    loop, control = loop_of(small_world, settings), loop_of(small_world, settings)
+    run_until(loop, 60)
+    terms = Terms(loop.world.catalogue.n_line, loop.world.catalogue.dim_topo, 0.9)
+    before, steps = copy.deepcopy(loop.state_dict()), loop.world.env_steps
+    branches = branches_module.Branches(loop, terms, 25)
+    made = [branches.run(loop.state_dict(), as_weights(each)) for each in ({}, {"margin": 0.5, "acting": 0.5}, {})]
+    assert same(before, loop.state_dict()) and loop.world.env_steps == steps
+    assert [each.decisions for each in made] == [25] * 3 and all(each.scoring_steps > 0 for each in made)
+    assert made[0] == made[2], "the same branch twice is the same"
+    assert branches.twin.count["updates"] == loop.count["updates"] + 25
+    run_until(control, 60)
+    for _ in loop.run():
+        pass
+    for _ in control.run():
+        pass
+    assert same(loop.state_dict(), control.state_dict()), "a run with branches ends as one without"
+
+
+def test_configurations_differ_in_what_is_learned_alone(small_world, settings):
+    loop = loop_of(small_world, settings)
+    run_until(loop, 60)
+    branches = branches_module.Branches(loop, Terms(loop.world.catalogue.n_line, loop.world.catalogue.dim_topo, 0.9), 25)
+    weights = []
+    for configuration in ({}, {"margin": 0.5}):
+        branches.run(loop.state_dict(), as_weights(configuration))
+        weights.append(branches.twin.sac.state_dict()["critic"])
+    assert not same(*weights)
+
+
+def test_a_branch_that_dies_is_told_and_harms_nobody(small_world, settings, monkeypatch):
+    signal = LearningSignal(loop_of(small_world, settings), settings, 0)
+    run_until(signal.learner, 60)
+    before = copy.deepcopy(signal.learner.state_dict())
+
+    def broken(*_):
+        raise FloatingPointError("loss_critic = nan")
+
+    monkeypatch.setattr(signal.branches.twin.sac, "update", broken)
+    signal.after_episode({"steps": 10, "blackout": True})
+    (point,) = signal.points
+    assert {trial["died"] for trial in point["trials"]} == {"loss_critic = nan"} and point["promoted"] == {}
+    assert signal.counts["died"] == signal.counts["branches"] == len(point["trials"]) == 5
+    assert not signal.sampler.weights.any() and same(before, signal.learner.state_dict())
+
+
+# --- promotion --------------------------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """Branches whose scores the test names: of no configuration at all, and of others in the order in which they come."""
+
+    def __init__(self, control, others):
+        self.control, self.others, self.asked = control, list(others), []
+
+    def run(self, state, weights, judgements=None):
+        self.asked.append((weights.tolist(), judgements))
+        score = self.others.pop(0) if weights.any() or judgements else self.control
+        return Branch(score, score, None if score is not None else "dead", 12, 30, 50)
+
+
+def at_a_point(world, settings, control, others, said=None):
+    recorder = Recorder(Says(settings.llm, configurations=said)) if said else None
+    signal = LearningSignal(loop_of(world, settings), settings, 0, recorder)
+    run_until(signal.learner, 60)
+    signal.branches = Scripted(control, others)
+    signal.after_episode({"steps": 10, "blackout": True})
+    return signal
+
+
+SAID = tuple(f"configuration : {each}" for each in ("margin +0.3", "lost +0.1", "acting +0.2", "topology +0.5"))
+
+
+def test_the_best_that_beats_the_control_by_the_margin_is_in_force(small_world):
+    signal = at_a_point(small_world, with_also("also", margin=0.01), 0.20, [0.215, 0.23], SAID)
+    assert signal.configuration == {"lost": 0.1} and signal.sampler.weights.tolist() == as_weights({"lost": 0.1}).tolist()
+    assert signal.counts["branches"] == 3 and signal.counts["promoted"] == 1
+    assert signal.used == {"decisions": 36, "env_steps": 90, "scoring_steps": 150}
+    assert signal.row()["weight_lost"] == 0.1 and signal.row()["branch_decisions"] == 36
+    # at the next point what is in force has to beat the control again
+    signal.branches = Scripted(0.20, [0.19, 0.1, 0.1, 0.1, 0.1])
+    signal.learner.count["decisions"] = 90
+    signal.after_episode({"steps": 10, "blackout": True})
+    assert signal.branches.asked[1][0] == as_weights({"lost": 0.1}).tolist()
+    assert signal.configuration == {} and not signal.sampler.weights.any()
+
+
+def test_who_does_not_beat_the_margin_is_told_so_and_asked_again(small_world):
+    signal = at_a_point(small_world, with_also("also", margin=0.05), 0.20, [0.24, 0.10, 0.18, None], SAID)
+    assert signal.configuration == {} and signal.counts["branches"] == 5 and signal.counts["promoted"] == 0
+    prompts = signal.generator.recorder.client.prompts
+    assert len(prompts) == 1 + 2 * 2 and prompts[1].endswith("Trials\nnone\nAnswer\n")
+    assert prompts[3].split("Trials\n")[1] == "margin +0.3 : better by 4 %\nlost +0.1 : worse by 10 %\nAnswer\n"
+    assert signal.counts["configurations"] == 4
+
+
+@pytest.mark.parametrize("said", [("nonsense",), ("configuration : margin +0.9",)])
+def test_without_a_proposal_the_run_goes_on_unchanged(small_world, said):
+    signal = at_a_point(small_world, with_also("also"), 0.2, [], said)
+    assert signal.counts["branches"] == 0 and signal.points[0]["promoted"] is None and not signal.sampler.weights.any()
+
+
+def test_untested_the_first_configuration_is_in_force_without_a_branch(small_world):
+    signal = at_a_point(small_world, with_also("also_untested"), 0.2, [], SAID)
+    assert signal.configuration == {"margin": 0.3} and signal.branches.asked == []
+
+
+def test_a_gain_needs_two_that_live():
+    alive, dead = Branch(0.3, 0.3, None, 1, 1, 1), Branch(None, None, "nan", 1, 1, 1)
+    assert gain(alive, Branch(0.1, 0.1, None, 1, 1, 1)) == pytest.approx(0.2)
+    assert gain(alive, dead) is gain(dead, alive) is None
+
+
+# --- the guard --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("score", "enter"), [(0.3, True), (0.1, False)])
+def test_the_guard_holds_judgements_back_until_a_branch_has_proved_them(small_world, score, enter):
+    settings = with_also("ace_guarded", every=40)
+    loop = loop_of(small_world, settings, critic=True)
+    signal = LearningSignal(loop, settings, 0)
+    signal.branches = Scripted(0.2, [score] * 9)
+    for event in loop.run():
+        if event.kind != "episode":
+            continue
+        signal.after_episode(event.row)
+        judged = ~loop.d_llm.is_refined()
+        moved = np.abs(loop.d_llm.gain()[judged]) > 1e-4
+        assert moved.sum() == (signal.counts["judgements_promoted"] if enter else 0)
+    assert signal.counts["judgements_tested"] > 5
+    assert len(signal.branches.asked) == 2 * sum(bool(point["trials"]) for point in signal.points)
+    tested = [judgements for _, judgements in signal.branches.asked if judgements]
+    assert {round(delta, 5) for each in tested for delta in each.values()} == {round(2 * settings.shape.K, 5)}
+    if enter:
+        unit, d = 1 - settings.sac.gamma, loop.d_llm
+        uids = [uid for each in tested for uid in each]
+        for uid in uids[:5]:
+            raw = loop.d_rl.columns
+            row = np.flatnonzero((raw["x"] == d.value(uid, "x")).all(1) & raw["is_decision"])
+            changes = d.value(uid, "reward") - raw["reward"][row]
+            assert np.isclose(changes, unit * 2 * settings.shape.K, atol=1e-5).any()
+
+
+def test_a_guard_needs_g_llm():
+    with pytest.raises(ConfigError, match="guard' tests g_LLM's rows in D_LLM"):
+        with_also("also_random", source="guard")
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["also_random", "also", "ace_guarded"])
+def test_a_run_that_goes_on_from_its_state_ends_with_the_same_bytes(small_world, name):
+    settings = with_also(name, every=40)
+
+    def fresh():
+        loop = loop_of(small_world, settings, critic=name == "ace_guarded")
+        recorder = Recorder(Says(settings.llm, configurations=SAID)) if name == "also" else None
+        return loop, LearningSignal(loop, settings, 0, recorder)
+
+    def play(loop, signal, until):
+        for event in loop.run():
+            if event.kind == "episode":
+                signal.after_episode(event.row)
+                if loop.count["decisions"] >= until:
+                    return
+
+    whole = fresh()
+    play(*whole, 10**9)
+    first = fresh()
+    play(*first, 90)
+    kept = copy.deepcopy([first[0].state_dict(), first[1].state_dict()])
+    if name == "also":  # as the session keeps the client's place
+        kept_prompts = list(first[1].critic.recorder.client.prompts)
+    second = fresh()
+    second[0].load_state_dict(kept[0])
+    second[1].load_state_dict(kept[1])
+    if name == "also":
+        second[1].critic.recorder.client.prompts = kept_prompts
+    play(*second, 10**9)
+    assert len(whole[1].points) >= 3 and whole[1].counts["branches"] > 2
+    assert same(whole[0].state_dict(), second[0].state_dict()) and same(whole[1].state_dict(), second[1].state_dict())
+
+
+def test_arms_and_controls_differ_in_one_key():
+    params = config.load()
+    also = params.settings("also").model_dump()
+    keys = {"also_random": ("also", "source"), "also_untested": ("also", "tested"), "also_sparse": ("train", "reward")}
+    for name, key in keys.items():
+        other = params.settings(name).model_dump()
+        different = [(s, k) for s in also if isinstance(also[s], dict) for k in also[s] if also[s][k] != other[s][k]]
+        assert different == [key] and also["method"] == other["method"]
+
+
+# --- what the model learns from ---------------------------------------------------------------------------------------
+
+
+def test_the_rule_and_the_samples_by_hand():
+    usual = {"survival": 50, "before": 50, "blackouts": 50, "end": 50, "overload": 10, "lost": 20, "moved": 5}
+    usual |= {"acting": 80, "entropy": 90}
+    summaries = [{**usual, "lost": lost} for lost in (10, 20, 20, 30)] + [usual]
+    rule = Rule(summaries)
+    assert rule.failure(Summary(**{**usual, "lost": 40})) == "lost lines"
+    assert rule.failure(Summary(**{**usual, "acting": 60})) == "passive"
+    assert rule.failure(Summary(**{**usual, "acting": 99})) == "restless"
+    control = {"configuration": {}, "gain": 0.0, "survival": 0.5}
+    trials = [({"margin": 0.1}, 0.02), ({"lost": 0.3}, 0.05), ({"acting": 0.5}, -0.04), ({"overload": 0.2}, None)]
+    trials = [{"configuration": c, "gain": g, "survival": 0.5} for c, g in trials]
+    runs = [{"summaries": summaries, "points": [{"decisions": 40, "summary": usual, "trials": [control, *trials]}]}]
+    pairs = samples(runs, rule, np.random.default_rng(0))
+    of_generator = [(prompt, reply) for prompt, reply in pairs if "\nTrials\n" in prompt]
+    assert len(of_generator) == len(pairs) // 2
+    for prompt, reply in of_generator:
+        shown = prompt.split("Trials\n")[1]
+        best = "lost +0.3" if "lost +0.3 :" not in shown else "margin +0.1" if "margin +0.1 :" not in shown else "none"
+        assert reply == f"configuration : {best}"
+    for prompt, reply in pairs:
+        if "\nTrials\n" not in prompt:
+            shown = dict(line.rsplit(" : ", 1) for line in prompt.split("Training\n")[1].split("\n")[:9])
+            statistic, value = reply.split("evidence : ")[1].rsplit(" : ", 1)
+            assert shown[statistic] == value
+
+
+def test_prompts_hold_all_terms_and_failures():
+    prompt = configuration_prompt(diagnosis_text("passive", SUMMARY), [])
+    assert all(term in prompt for term in TERMS)
+    assert all(failure in diagnosis_prompt(SUMMARY) for failure in FAILURES)
