@@ -94,7 +94,10 @@ def environment(raw, name="wcci2020"):
         (lambda p: p["proposers"].update(episodes=9), ["scenarios.validation + proposers.episodes = 17: chronics.validation"]),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
         (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
-        (lambda p: p["grid"].update(pretrained=["case14"]), ["grid.pretrained.0 = 'case14': it is not under grid.environments"]),
+        (lambda p: p["grid"]["pretrained"].update(environments=["case14"]), ["grid.pretrained.environments.0 = 'case14': it is"]),
+        (lambda p: p["grid"]["also"].update(environments=["case14"]), ["grid.also.environments.0 = 'case14': it is not under"]),
+        (lambda p: p["grid"]["also"].update(controls=["also_untested"]), ["grid.also.controls: they need 'wcci2020' under"]),
+        (lambda p: p["grid"]["also"].update(variants=["ace"]), ["grid.also.variants: 'ace' stands under grid.variants too"]),
         (lambda p: p["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
         (lambda p: p["variants"]["ace_lean"].clear(), ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"]),
         (lambda p: p["grid"]["variants"].append("ace_lean"), ["grid.other_model", "'ace_lean' stands under variants too"]),
@@ -125,7 +128,7 @@ def test_one_line_that_names_the_key(tmp_path, change, words):
     "change",
     [
         lambda p: p["scenarios"].update(test=13, test_split="test"),
-        lambda p: (p["scenarios"].update(train=41), p["grid"].update(environments=["case14"], pretrained=[])),
+        lambda p: (p["scenarios"].update(train=41), p["grid"].update(environments=["case14"])),
     ],
 )
 def test_numbers_that_no_declared_weeks_limit_are_allowed(tmp_path, change):

@@ -343,7 +343,10 @@ def test_every_stage_that_runs_a_notebook_depends_on_its_program_and_every_key_e
 
 def test_every_notebook_and_every_note_has_a_stage(stages):
     run = {word for stage in stages.values() for word in stage.cmd.split() if word.startswith("notebooks/")}
-    run |= set(re.findall(r"(?<!/)notebooks/[\w/]+\.ipynb", (ROOT / "dvc.yaml").read_text()))  # of an empty matrix too
+    text = (ROOT / "dvc.yaml").read_text()
+    run |= set(re.findall(r"(?<!/)notebooks/[\w/]+\.ipynb", text))  # of an empty matrix too
+    assert "notebooks/studies/${item.arm}_run.ipynb" in text
+    run |= {f"notebooks/studies/{arm}_run.ipynb" for arm in ("also", "camel")}
     assert run == {path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb")}
     read = {dep.def_path for stage in stages.values() for dep in stage.deps if dep.def_path.endswith(".md")}
     assert read == {path.relative_to(ROOT).as_posix() for path in (ROOT / "ace").rglob("*.md")}

@@ -215,7 +215,6 @@ def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, monkeypatch):
     trials = [trial for point in points for trial in point["trials"]]
     assert budget.get("branches", {})["env_steps"] == sum(each["env_steps"] + each["scoring_steps"] for each in trials)
     assert counts.get("branches", 0) == len(trials) and all(each["decisions"] == 20 for each in trials)
-    print(points, counts, corpus_of_trials["rates"])
     curve = frame(files(folder, "also")["training.csv"])
     assert curve["branch_decisions"].iloc[-1] == 20 * len(trials)
 

@@ -86,3 +86,8 @@ class Branches:
                     pass
         except Enough:
             pass
+
+
+def gain(branch, control):
+    """Of a branch over the control, in the unshaped return; None where either died."""
+    return None if branch.score is None or control.score is None else branch.score - control.score

@@ -17,7 +17,7 @@ from collections import Counter
 
 import numpy as np
 
-from ace.also.branches import Branches
+from ace.also.branches import Branches, gain
 from ace.also.roles import Critic, Generator, Trial, configuration_text, diagnosis_text
 from ace.also.summary import summarise
 from ace.also.terms import TERMS, ShapedSampler, Terms, as_weights, random_configuration
@@ -170,8 +170,3 @@ class LearningSignal:
         self.sampler.weights = as_weights(self.configuration)
         for name, counts in saved["roles"].items():
             getattr(self, name).counts = Counter(counts)
-
-
-def gain(branch, control):
-    """Of a branch over the control, in the unshaped return; None where either died."""
-    return None if branch.score is None or control.score is None else branch.score - control.score

@@ -13,10 +13,10 @@ DECISIONS = 200
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All in percent, rounded. survival, before: of the horizon, latest episodes and those before; blackouts: share of episodes
-    that end in one; end: part of the horizon after which these come; overload: sum of overloads at a decision; lost: decisions
-    with a line lost; moved: elements away from the reference topology; acting: decisions that are not do nothing; entropy: of
-    the policy, 100 for one nat."""
+    """All in percent, in steps of 5. survival, before: of the horizon, latest episodes and those before; blackouts: share of
+    episodes that end in one; end: part of the horizon after which these come; overload: sum of overloads at a decision; lost:
+    decisions with a line lost; moved: elements away from the reference topology; acting: decisions that are not do nothing;
+    entropy: of the policy, 100 for one nat."""
 
     survival: int
     before: int
@@ -33,7 +33,9 @@ WORDS = {
     "survival": "survival", "before": "before", "blackouts": "blackouts", "end": "blackout after", "overload": "overload",
     "lost": "lines lost in", "moved": "topology moved", "acting": "acting in", "entropy": "entropy",
 }  # fmt: skip
-MOST = 250  # the language of the embedded model has whole percentages up to this one
+STEP, MOST = 5, 250
+TURNS = [f"{words} : {value} %" for words in WORDS.values() for value in range(0, MOST + 1, STEP)]
+"""All that a summary can say; a word each of the embedded model's language, as its names are."""
 
 
 def summarise(learner, terms, episodes, horizon):
@@ -63,7 +65,7 @@ def summarise(learner, terms, episodes, horizon):
 
 
 def percent(share):
-    return min(max(round(100 * float(share)), 0), MOST)
+    return min(max(STEP * round(100 * float(share) / STEP), 0), MOST)
 
 
 def evidence(name, value):

@@ -2,8 +2,8 @@
 
     python -m ace.also.training wcci2020 [--output results]        writes <output>/also_model/wcci2020/
 
-    Critic       every summary of every run -> the failure whose statistic is furthest on its bad side of the summaries' median,
-                 in interquartile ranges
+    Critic       a summary -> the failure whose statistic is furthest on its bad side of the median of all summaries, in
+                 interquartile ranges
     Generator    diagnosis, some of a point's trials -> the best of its other configurations; none, where that lost to the control
 
 Finished runs of trials wait under checkpoints/, so a call that was killed goes on. All is charged to the arm, as its corpus.
@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from tqdm import tqdm
 from ace import config, pool
 from ace.also import roles
 from ace.also.roles import FAILURES, Trial, configuration_prompt, configuration_text, diagnosis_prompt, diagnosis_text
-from ace.also.summary import Summary
+from ace.also.summary import TURNS, Summary
 from ace.also.trials import make_run
 from ace.config.errors import exit_code
 from ace.grid.environment import own_world
@@ -31,8 +32,10 @@ from ace.llm.models import embedded
 from ace.llm.text import Parsed, TextMap
 
 ROLES = ("diagnosis", "configuration")
-SAMPLES = 40
-"""Of the Generator, drawn from each point."""
+CRITIC_SHARE = 0.75
+"""Of the samples: to find the worst of nine numbers is more to learn than what helped against it."""
+AS_THEY_WERE = 8
+"""One in so many summaries is as it was; of the others each statistic is of another summary."""
 UNSEEN = 64
 """Samples for the held-out loss on the training curve."""
 MOST_SHOWN = 3
@@ -61,14 +64,18 @@ class Rule:
         return max(far, key=far.get)
 
 
-def samples(runs, rule, rng):
-    """(prompt, reply) pairs of both roles, as many of either. runs: of `make_run`; rng: a numpy generator."""
-    of_generator = [
-        sample for run in runs for point in run["points"] for sample in (_of_generator(point, rule, rng) for _ in range(SAMPLES))
-    ]
-    summaries = [Summary(**each) for run in runs for each in run["summaries"]]
-    chosen = [summaries[i] for i in rng.permutation(np.resize(np.arange(len(summaries)), len(of_generator)))]
-    return [(diagnosis_prompt(each), diagnosis_text(rule.failure(each), each)) for each in chosen] + of_generator
+def samples(runs, rule, n, rng):
+    """n (prompt, reply) pairs of both roles. runs: of `make_run`; rng: a numpy generator."""
+    of_critic = round(CRITIC_SHARE * n)
+    found, pairs = [each for run in runs for each in run["summaries"]], []
+    for number in range(of_critic):
+        summary = found[int(rng.integers(len(found)))]
+        if number % AS_THEY_WERE:
+            summary = {name: found[int(rng.integers(len(found)))][name] for name in summary}
+        summary = Summary(**summary)
+        pairs.append((diagnosis_prompt(summary), diagnosis_text(rule.failure(summary), summary)))
+    points = [point for run in runs for point in run["points"]]
+    return pairs + [_of_generator(points[number % len(points)], rule, rng) for number in range(n - of_critic)]
 
 
 def _of_generator(point, rule, rng):
@@ -95,14 +102,16 @@ def make(environment, output="results", progress=True):
     runs = _runs(params, environment, given, root, progress)
     learned, unseen = runs[:-1], runs[-1:]
     rule = Rule([each for run in learned for each in run["summaries"]])
-    pairs, held = (samples(part, rule, np.random.default_rng([given.seed, i])) for i, part in enumerate((learned, unseen)))
+    sizes = given.steps * given.batch_size, UNSEEN
+    pairs, held = (
+        samples(part, rule, n, np.random.default_rng([given.seed, n])) for part, n in zip((learned, unseen), sizes, strict=True)
+    )
     world = own_world(params.environment(environment), params.scenarios, params.base.operator)
-    tokenizer = embedded.make_tokenizer(TextMap(world), [text for pair in pairs + held for text in pair], ROLES)
+    tokenizer = embedded.make_tokenizer(TextMap(world), [text for pair in pairs + held for text in pair], ROLES, TURNS)
     model = embedded.make_model(tokenizer, given)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        held = held[:: max(1, len(held) // UNSEEN)]
         curve = embedded.fit(model, tokenizer, pairs, given.steps, given.batch_size, given.lr, given.seed, held, progress)
     finally:
         torch.set_num_threads(threads)
@@ -127,7 +136,8 @@ def make(environment, output="results", progress=True):
 def _runs(params, environment, given, root, progress):
     shown = params.model_dump(include={"environments", "scenarios"}) | {"given": given.model_dump(include=OF_TRIALS)}
     said = json.dumps([shown, params.settings("sac").model_dump(), environment])
-    code = pool.source_sha256({"chronics", "studies", "report", "preflight", "pipeline"})
+    code = pool.source_sha256({"also", "chronics", "studies", "report", "preflight", "pipeline"})
+    code += b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in ("branches", "summary", "terms", "trials"))
     place = root / "checkpoints" / "also_model" / environment / hashlib.sha256(said.encode() + code).hexdigest()[:16]
     tasks = [(environment, number, str(place)) for number in range(given.runs)]
     work, hidden = pool.finished(make_run, tasks), not progress

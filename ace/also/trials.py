@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ace import config
-from ace.also.branches import Branches
-from ace.also.signal import gain
+from ace.also.branches import Branches, gain
 from ace.also.summary import EPISODES, summarise
 from ace.also.terms import Terms, as_weights, random_configuration
 from ace.coevolve import CoEvolution

@@ -56,11 +56,14 @@ class Params(Model):
     def seeds_of(self, variant):
         """Seeds that a variant is run with: one where nothing is learned, those of the ablations for what is declared there."""
         grid = self.grid
-        if variant in [*grid.variants, *grid.other_model]:
+        if variant in [*grid.variants, *grid.other_model, *grid.also.variants]:
             return list(self.seeds)
-        for group in (grid.ablations, grid.budget):
-            if variant in group.variants:
-                return list(group.seeds)
+        for names, seeds in (
+            (grid.ablations.variants, grid.ablations.seeds), (grid.also.controls, grid.ablations.seeds),
+            (grid.pretrained.variants, grid.pretrained.seeds), (grid.budget.variants, grid.budget.seeds),
+        ):  # fmt: skip
+            if variant in names:
+                return list(seeds)
         return list(self.seeds) if variant in self.variants and self.settings(variant).method == "sac" else [0]
 
     def played(self, study, environment):
@@ -156,7 +159,7 @@ def _mistakes(params, source):
         if name not in names:
             found.append(f"{source}: {key} = {name!r}: no such {what}{meant(name, names)}")
 
-    groups = {"ablations": grid.ablations, "budget": grid.budget}
+    groups = {"ablations": grid.ablations, "pretrained": grid.pretrained, "budget": grid.budget}
     for key, seeds in {"seeds": params.seeds, **{f"grid.{name}.seeds": each.seeds for name, each in groups.items()}}.items():
         if len(set(seeds)) < len(seeds):
             found.append(f"{source}: {key} = {seeds}: each seed once")
@@ -177,9 +180,12 @@ def _mistakes(params, source):
             attempt(make, name)
     for i, name in enumerate(grid.environments):
         known(f"grid.environments.{i}", name, params.environments, "environment")
-    for i, name in enumerate(grid.pretrained):
-        if name not in grid.environments:  # its words are those of the environment's language model
-            found.append(f"{source}: grid.pretrained.{i} = {name!r}: it is not under grid.environments")
+    for key, names in {"pretrained": grid.pretrained.environments, "also": grid.also.environments}.items():
+        for i, name in enumerate(names):
+            if name not in grid.environments:  # which makes what its model is made of
+                found.append(f"{source}: grid.{key}.environments.{i} = {name!r}: it is not under grid.environments")
+    if grid.also.controls and ablations.environment not in grid.also.environments:
+        found.append(f"{source}: grid.also.controls: they need {ablations.environment!r} under grid.also.environments")
     known("grid.ablations.environment", ablations.environment, params.environments, "environment")
     for i, name in enumerate(grid.budget.environments):
         known(f"grid.budget.environments.{i}", name, params.environments, "environment")
@@ -187,7 +193,8 @@ def _mistakes(params, source):
         "grid.variants": (grid.variants, "variants"), "grid.other_model": (grid.other_model, "variants"),
         "grid.ablations.variants": (ablations.variants, "variants"), "grid.baselines": (grid.baselines, "baselines"),
         "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"), "grid.budget.variants": (grid.budget.variants, "variants"),
-        "grid.kept": (grid.kept, "variants"),
+        "grid.also.variants": (grid.also.variants, "variants"), "grid.also.controls": (grid.also.controls, "variants"),
+        "grid.pretrained.variants": (grid.pretrained.variants, "variants"), "grid.kept": (grid.kept, "variants"),
     }  # fmt: skip
     for key, (names, home) in lists.items():
         for i, name in enumerate(names):
@@ -195,10 +202,12 @@ def _mistakes(params, source):
             settings = variants.get(name)
             if settings and settings.home != home:
                 found.append(f"{source}: {key}.{i} = {name!r}: it belongs to {settings.home}")
-    for group, names in {"ablations": grid.variants, "budget": [*grid.variants, *ablations.variants]}.items():
-        for name in sorted(set(groups[group].variants) & set(names)):
-            there = "grid.variants" if name in grid.variants else "grid.ablations.variants"
-            found.append(f"{source}: grid.{group}.variants: {name!r} stands under {there} too, which would run it twice")
+    run_by = {}
+    for key in ("variants", "ablations.variants", "also.variants", "also.controls", "pretrained.variants", "budget.variants"):
+        for name in dict.fromkeys(lists[f"grid.{key}"][0]):
+            if name in run_by:
+                found.append(f"{source}: grid.{key}: {name!r} stands under grid.{run_by[name]} too, which would run it twice")
+            run_by.setdefault(name, key)
     for i, name in enumerate(grid.budget.variants):
         if variants.get(name) and not variants[name].train.marks:
             found.append(f"{source}: grid.budget.variants.{i} = {name!r}: variants.{name}.train.marks is empty: no curve")

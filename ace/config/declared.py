@@ -1,6 +1,6 @@
 """What is run: the grid of cells, environments times variants times seeds, and what studies play of it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,24 @@ class Ablations(Model):
     """Variants that take ACE apart, on one environment and with seeds of their own."""
 
     environment: str
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    variants: list[str]
+
+
+class Also(Model):
+    """LLM-ALSO's arms, which ask a model that is trained for them (also_model)."""
+
+    environments: list[str]
+    variants: list[str]
+    """Run on these environments, with the seeds of the main comparison."""
+    controls: list[str]
+    """Run on the ablations' environment, with their seeds."""
+
+
+class Pretrained(Model):
+    """Variants that ask the pretrained model, tuned on the corpus of these environments; needs `make pretrained`."""
+
+    environments: list[str]
     seeds: Annotated[list[Count], Field(min_length=1)]
     variants: list[str]
 
@@ -36,10 +54,12 @@ class Grid(Model):
     """Methods that learn nothing: one run."""
     lm_baselines: list[str]
     """The same, on what the stage language_model made."""
-    pretrained: list[str]
-    """Environments on whose corpus the pretrained model is tuned; needs `make pretrained`."""
+    also: Also
+    pretrained: Pretrained
     ablations: Ablations
     budget: Budget
+    one_run: list[Literal["also", "camel"]]
+    """Arms of which a notebook shows the first run on the ablations' environment; they are run there."""
     kept: list[str]
     """Variants whose policies and transcripts git keeps. Others stay in checkpoints/, from where studies play policies."""
 
@@ -51,12 +71,15 @@ class Grid(Model):
         }  # fmt: skip
         found = [(kind, env, variant) for kind, names in kinds.items() for env in self.environments for variant in names]
         found += [("ablation", self.ablations.environment, variant) for variant in self.ablations.variants]
-        return found + [("budget", env, variant) for env in self.budget.environments for variant in self.budget.variants]
+        found += [("also_control", self.ablations.environment, variant) for variant in self.also.controls]
+        groups = {"also": self.also, "pretrained": self.pretrained, "budget": self.budget}
+        return found + [(kind, env, name) for kind, each in groups.items() for env in each.environments for name in each.variants]
 
     @property
     def main(self):
         """The main comparison: what is run on every environment, baselines first."""
-        return [*self.baselines, *self.lm_baselines, *self.variants, *self.other_model]
+        everywhere = self.also.variants if set(self.environments) <= set(self.also.environments) else []
+        return [*self.baselines, *self.lm_baselines, *self.variants, *self.other_model, *everywhere]
 
 
 class Study(Model):

@@ -47,6 +47,7 @@ MODEL = ["language_model", "base.operator", "base.refine", "base.shape", "base.f
 SECTIONS = {
     "language_model": MODEL,
     "paper": ["seeds", "grid", "scenarios", "environments", "base", "variants", "lora"],
+    "also_model": ["also_model", "base", "variants.sac"],
     "diagnosis": ["diagnosis", "base", "variants.sac", "variants.ace"],
     "environments": ["base.operator", "base.greedy", "variants.do_nothing", "variants.reconnect", "variants.greedy"],
     "foresight": ["foresight", "base.operator", "base.llm"],

@@ -46,7 +46,8 @@ MAKING = "chronics"  # the stage of the weeks
 DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
 # stages that ace.preflight estimates itself
-CELLS = {"train", "ablation", "other_model", "budget", "baseline", "lm_baseline", "language_model"}
+CELLS = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
+CELLS |= {"baseline", "lm_baseline", "language_model", "also_model", "pretrained_model"}
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """
@@ -89,7 +90,8 @@ def write_changed(data, target):
 
 def read_pipeline(root):
     """(dvc.yaml of a folder as a dict, names of its frozen stages without `@...`, the commit that their results belong to)."""
-    pipeline = YAML().load((root / "dvc.yaml").read_text(encoding="utf-8"))
+    pipeline = YAML(typ="safe", pure=True).load((root / "dvc.yaml").read_text(encoding="utf-8"))
+    pipeline = json.loads(json.dumps(pipeline))  # a copy of what stages share by an anchor for each of them
     frozen = [name for name, stage in pipeline["stages"].items() if {**stage, **stage.get("do", {})}.get("frozen")]
     at = next((each["frozen_at"] for each in pipeline.get("vars", ()) if "frozen_at" in each), "")
     return pipeline, frozen, at
@@ -104,7 +106,8 @@ def thawed(root):
         stage.get("do", stage).pop("frozen")
     for each in pipeline.get("vars", ()):
         each.update(dict.fromkeys({"frozen_at"} & set(each), ""))
-    text, yaml = io.StringIO(), YAML()
+    text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     yaml.width = 1000  # else commands are folded anew
     yaml.dump(pipeline, text)
     return text.getvalue().encode("utf-8")

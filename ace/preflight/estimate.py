@@ -16,6 +16,7 @@ PAPER_CALL_S = 6480 / 508  # C7: 1 h 48 min for 508 inferences of Qwen2-7B
 PAPER_LORA_S = 1570 / 2  # its Table 4, at second hand: 2 rounds of 200 samples in 26 min 10 s
 MODEL_S = ((600, 120.0), (4000, 600.0))
 """Labelled states and seconds of the stage language_model at the quick and the laptop scale (notebooks/02)."""
+ALSO_MODEL_S = 800.0  # of the stage also_model at the laptop scale, on one core (notebooks/06)
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,8 @@ def lines(params, cells, jobs, beside_s, workspace, home):
         yield "time: no estimate, results/provenance has no runs of sac and ace to tell it from"
         return
     models = len(params.grid.environments) * (1 + len(params.grid.other_model))
-    models_s = estimate.model_s() * models
+    models_s = estimate.model_s() * models + ALSO_MODEL_S * len(params.grid.also.environments)
+    models += len(params.grid.also.environments)
     rows = [(cell, estimate.of(cell)) for cell in cells]
     total_s = models_s + beside_s + sum(spent.total_s * waves(len(cell.seeds), jobs) for cell, spent in rows)
     yield f"estimate: {span(total_s)} in all, {jobs} process{'es' if jobs > 1 else ''} at a time on processors like ours:"

@@ -39,16 +39,21 @@ def findings(cells, workspace):
     yield from _manifests(cells, workspace)
 
 
+MAKERS = {"other_model": "language_models", "also": "also_model", "also_control": "also_model", "pretrained": "pretrained_model"}
+"""Kind of cell -> the stage that makes the model it asks, where that is not the one of all others."""
+
+
 def _of(cells):
     names = list(dict.fromkeys(cell.variant for cell in cells))
     return f"(asked by {', '.join(names[:4])}{' ...' if len(names) > 4 else ''})"
 
 
 def _maker(llm, cells):
-    """The stage that makes the embedded model of these cells, or "" where none does."""
+    """The stage that makes the model of these cells, or "" where none does."""
     if llm.path == MODEL_FOLDER:
         return "language_model"
-    return "language_models" if all(cell.stage.startswith("other_model@") for cell in cells) else ""
+    makers = {MAKERS.get(cell.stage.partition("@")[0], "") for cell in cells}
+    return makers.pop() if len(makers) == 1 else ""
 
 
 def _embedded(llm, cells, workspace):
@@ -130,7 +135,7 @@ def _checkpoint(llm, cells, workspace):
     source = source_of(cells[0], workspace)
     what = f"language model, checkpoint {source} {_of(cells)}"
     if not llm.model and (stage := _maker(llm, cells)):
-        return ok(what, f"the stage {stage} makes it")
+        return _tuned(what, source, workspace) if stage == "pretrained_model" else ok(what, f"the stage {stage} makes it")
     if (Path(source) / checkpoint.NOTE).is_file():
         return _tuned(what, source, workspace)
     if cure := checkpoint.cure(source, cells[0].environment):

@@ -8,6 +8,7 @@ that it serves a checkpoint of Qwen2-7B as well.
 
 import copy
 import math
+import re
 import string
 from pathlib import Path
 
@@ -38,14 +39,15 @@ LAST = 0.02  # of the highest learning rate, what is left of it at the end
 # --- tokenizer --------------------------------------------------------------------------------------------------------
 
 
-def make_tokenizer(textmap, texts, roles=("actor", "critic")):
-    """Word-level tokenizer of one grid. texts: samples of all that is written, for the plain words; roles: of the prompts."""
-    words = Regex(WORD)
+def make_tokenizer(textmap, texts, roles=("actor", "critic"), turns=()):
+    """Word-level tokenizer of one grid. texts: samples of all that is written, for the plain words; roles: of the prompts;
+    turns: further stretches of text that are one word each."""
+    words = Regex("|".join([*map(re.escape, turns), WORD]))
     splitter = pre_tokenizers.Split(words, behavior="removed", invert=True)
     vocabulary = [PAD, END, UNKNOWN, "\n", *(f"{n} %" for n in range(MOST_SHOWN + 1)), *textmap.line]
     vocabulary += [f"{kind} {n}" for kind, count in textmap.counts.items() for n in range(count)]
     vocabulary += [f"decision {n}" for n in range(1, 100)] + [f"{n / 10:+.1f}" for n in range(-10, 11)] + ["-0.0"]
-    vocabulary += [str(n) for n in range(10)]  # of an action's index
+    vocabulary += [*(str(n) for n in range(10)), *turns]  # digits of an action's index
     fixed = [part.strip() for role in roles for part, *_ in string.Formatter().parse(template(role))]
     fixed = [part for part in fixed if len(part) > PREFIX_LENGTH]
     seen = {word for text in texts for word, _ in splitter.pre_tokenize_str(_without(text, fixed))}

@@ -1,0 +1,103 @@
+"""One run of a neighbour's arm: LLM-ALSO's points, branches and promotions; CAMEL's masks and what they left to explore.
+
+Reads a cell as `run_files.read_cell` gives it.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ace.also.terms import TERMS
+from ace.llm.clients import read_transcript
+from ace.report.formatting import write_csv
+from ace.report.labels import label
+from ace.report.runs import ReportError
+from ace.report.style import save, theme
+from ace.run_files import TRANSCRIPT, frame
+
+POINTS = ["decisions", "diagnosis", "configuration", "gain", "survival", "in force after it"]
+
+
+def points(run):
+    """LLM-ALSO's points as a table with POINTS, a row a branch. gain: over the control, in unshaped return by step.
+
+    run: run_files.SeedFiles. ReportError where it has no points.
+    """
+    if "points" not in run.manifest:
+        raise ReportError(f"{_title(run)}: no run of LLM-ALSO, it has no points")
+    rows = []
+    for point in run.manifest["points"]:
+        control = next(iter(point["trials"]), {}).get("score")
+        for trial in point["trials"] or [{}]:
+            known = trial.get("score") is not None and control is not None
+            what = trial.get("configuration", f"{trial['judgements']} judgements" if "judgements" in trial else "")
+            rows.append([
+                point["decisions"], (point["diagnosis"] or "").replace("\n", ", "), trial.get("died") or what,
+                trial["score"] - control if known else np.nan, 100 * trial["survival"] if known else np.nan, _in_force(point),
+            ])  # fmt: skip
+    return pd.DataFrame(rows, columns=POINTS)
+
+
+def _in_force(point):
+    entered = point["in_force"] if point["promoted"] is None else point["promoted"]
+    return " , ".join(f"{name} {value}" for name, value in entered.items()) or "none"
+
+
+def write_also(run, folder):
+    """<folder>/run.{png,pdf} and points.csv. Above: survival on validation, and at each point its branches; below: the weights in
+    force. Returns the table of `points`."""
+    curve, table = frame(run.training), points(run)
+    with theme():
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        upper, lower = figure.subplots(2, sharex=True, height_ratios=[2, 1])
+        upper.plot(curve["decisions"], 100 * curve["survival"], color="C0", label="the run, validation weeks")
+        control = table["configuration"].isin(["none", "0 judgements"])
+        for rows, colour, name in ((control, "0.5", "control branch"), (~control, "C1", "branch of a proposal")):
+            upper.plot(table["decisions"][rows], table["survival"][rows], "o", color=colour, markersize=4, label=name)
+        upper.set(ylabel="survival, %", ylim=(0, 104), title=_title(run))
+        upper.legend(fontsize="small")
+        for number, term in enumerate(TERMS):
+            lower.step(curve["decisions"], curve[f"weight_{term}"], where="post", color=f"C{number}", label=term)
+        lower.set(xlabel="decisions", ylabel="weight", ylim=(-0.02, 0.7))
+        lower.legend(fontsize="x-small", ncols=len(TERMS), loc="upper center")
+        save(figure, Path(folder) / "run")
+    write_csv(table, Path(folder) / "points.csv")
+    return table
+
+
+def write_camel(run, folder):
+    """<folder>/run.{png,pdf} and named.csv. Left: epsilon and the share of decisions masked so far; right: substations in a mask,
+    mean so far. Returns the table of `named`."""
+    curve = frame(run.training)
+    if "epsilon" not in curve:
+        raise ReportError(f"{_title(run)}: no run of CAMEL, it has no masks")
+    with theme():
+        figure = Figure(figsize=(7.2, 2.8), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        left.plot(curve["decisions"], curve["epsilon"], color="C0", label="ε")
+        left.plot(curve["decisions"], curve["masked"], color="C1", label="masked so far")
+        left.set(xlabel="decisions", ylabel="share of the decisions", ylim=(-0.02, 1.04), title=_title(run))
+        left.legend(fontsize="small")
+        right.plot(curve["decisions"], curve["mask_substations"], color="C2")
+        right.set(xlabel="decisions", ylabel="substations in a mask", ylim=(0, None))
+        save(figure, Path(folder) / "run")
+    table = named(run)
+    write_csv(table, Path(folder) / "named.csv")
+    return table
+
+
+def _title(run):
+    return f"{label(run.manifest['variant'])}, seed {run.manifest['seed']}"
+
+
+def named(run):
+    """How often each substation was named for a mask, the most frequent first. ReportError where no transcript is kept."""
+    path = run.folder / TRANSCRIPT
+    if not path.is_file():
+        raise ReportError(f"{_title(run)}: no transcript is kept")
+    answers = [record["parse"] for record in read_transcript(path)[1:] if record["role"] == "mask"]
+    count = Counter(answer.split(" : ")[0] for answer in answers if answer and answer.startswith("substation"))
+    return pd.DataFrame(count.most_common(), columns=["substation", "answers"])
