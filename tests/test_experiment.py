@@ -23,6 +23,7 @@ from ace.llm.clients import read_transcript
 from ace.llm.models import corpus, training
 from ace.llm.text import TextMap
 from ace.run_files import cell_folder, frame, read_cell, read_provenance
+from ace.studies.neighbours import show as neighbours
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "ACE_JOBS": "1", "PYTHONPATH": str(ROOT)}
 
@@ -196,11 +197,14 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
         curve = frame(written["training.csv"])
         assert curve["epsilon"].is_monotonic_decreasing and curve["epsilon"].iloc[-1] == 0
         assert curve["masked"].iloc[-1] == pytest.approx(mask["masked"] / mask["decisions"], abs=1e-5)
+    shown = neighbours.write_camel(read_cell(cell_folder(folder / "results", "case14", "camel"))[0], folder / "shown")
+    assert 0 < shown["regions"].sum() <= files(folder, "camel")["manifest.json"]["roles"]["mask"]["answers"]
+    assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "named.csv"}
 
 
 def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, monkeypatch):
     """From trials on training scenarios to its model, and from that to a run: what both used is charged."""
-    folder = equipped(lambda p: p["also_model"].update(runs=2, decisions=100, every=50, configurations=2, scored=2, steps=120))
+    folder = equipped(lambda p: p["also_model"].update(runs=2, decisions=100, every=50, configurations=2, scored=2, steps=300))
     monkeypatch.chdir(folder)
     made, table, corpus_of_trials = also_training.make("case14", progress=False)
     assert {path.name for path in made.iterdir()} >= {"model.safetensors", "trials.csv", "model_manifest.json"}
@@ -213,10 +217,13 @@ def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, monkeypatch):
     assert budget["train"]["llm_calls"] == counts["diagnoses"] + counts.get("configurations", 0)
     assert budget["corpus"]["env_steps"] == corpus_of_trials["env_steps"] > 300 and budget["train"]["simulator_calls"] == 0
     trials = [trial for point in points for trial in point["trials"]]
-    assert budget.get("branches", {})["env_steps"] == sum(each["env_steps"] + each["scoring_steps"] for each in trials)
-    assert counts.get("branches", 0) == len(trials) and all(each["decisions"] == 20 for each in trials)
+    assert budget["branches"]["env_steps"] == sum(each["env_steps"] + each["scoring_steps"] for each in trials)
+    assert counts["branches"] == len(trials) > 0 and all(each["decisions"] == 20 for each in trials)
     curve = frame(files(folder, "also")["training.csv"])
     assert curve["branch_decisions"].iloc[-1] == 20 * len(trials)
+    shown = neighbours.write_also(read_cell(cell_folder(folder / "results", "case14", "also"))[0], folder / "shown")
+    assert len(shown) == sum(max(len(point["trials"]), 1) for point in points)
+    assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "points.csv"}
 
 
 def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):

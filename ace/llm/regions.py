@@ -27,7 +27,7 @@ class Regions:
     cap a state has no region. Controls keep to it too, so that they differ in what is named alone.
     counts: states asked about, and answers asked for (of a model: its calls); reused: decisions in states like these; decisions
     without a mask: over_cap, no_choice (only do nothing is legal, so nobody is asked), unnamed (no answer named a substation);
-    and, of a model's answers, unparsable and nothing (do nothing).
+    and, of a model's answers, unparsable and nothing (do nothing). `substation 5`: regions that it is in.
     """
 
     def __init__(self, catalogue, settings, seed):
@@ -52,6 +52,7 @@ class Regions:
                 return []
             self.counts.update(states=1, answers=n)
             self.known[key] = self.name(state, legal, n, int(self.rng.integers(2**31)))
+            self.counts.update(f"substation {sub}" for sub in self.known[key])
         self.counts["unnamed"] += not self.known[key]
         return self.known[key]
 

@@ -24,6 +24,7 @@ LABELS = {
     "camel_random": "CAMEL, random regions",
     "camel_frequency": "CAMEL, frequent substations",
     "camel_ace": "ACE + CAMEL",
+    "camel_poor": "CAMEL, poor model",
     "also": "LLM-ALSO",
     "also_random": "LLM-ALSO, random configurations",
     "also_untested": "LLM-ALSO, untested",

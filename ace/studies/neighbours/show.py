@@ -11,12 +11,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ace.also.terms import TERMS
-from ace.llm.clients import read_transcript
 from ace.report.formatting import write_csv
 from ace.report.labels import label
 from ace.report.runs import ReportError
 from ace.report.style import save, theme
-from ace.run_files import TRANSCRIPT, frame
+from ace.run_files import frame
 
 POINTS = ["decisions", "diagnosis", "configuration", "gain", "survival", "in force after it"]
 
@@ -94,10 +93,7 @@ def _title(run):
 
 
 def named(run):
-    """How often each substation was named for a mask, the most frequent first. ReportError where no transcript is kept."""
-    path = run.folder / TRANSCRIPT
-    if not path.is_file():
-        raise ReportError(f"{_title(run)}: no transcript is kept")
-    answers = [record["parse"] for record in read_transcript(path)[1:] if record["role"] == "mask"]
-    count = Counter(answer.split(" : ")[0] for answer in answers if answer and answer.startswith("substation"))
-    return pd.DataFrame(count.most_common(), columns=["substation", "answers"])
+    """Of how many regions each substation is a part, the most frequent first."""
+    count = run.manifest["roles"]["mask"]
+    found = Counter({name: n for name, n in count.items() if name.startswith("substation ")})
+    return pd.DataFrame(found.most_common(), columns=["substation", "regions"])
