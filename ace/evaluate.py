@@ -76,10 +76,11 @@ class Plays:
     """What a finished run plays, by phase, and what that used.
 
     test: on the fast world where that is right; repeats: its first episodes once more, on Grid2Op itself; packaged: days that
-    Grid2Op packages; marks: the test with the policy of a mark; redraws: under another draw of the opponent.
+    Grid2Op packages; marks: the test with the policy of a mark; redraws: under another draw of the opponent; lower: at lower
+    thermal limits.
     """
 
-    PHASES = ("test", "packaged", "marks", "redraws", "repeats")
+    PHASES = ("test", "packaged", "marks", "redraws", "repeats", "lower")
 
     def __init__(self, world, fast):
         """world: a World; fast: `training_world` of it."""

@@ -15,7 +15,7 @@ from ace import baselines, config, evaluate, pool, run_files
 from ace.also.signal import LearningSignal
 from ace.coevolve import CoEvolution
 from ace.grid.environment import own_world, scenario_sets
-from ace.grid.fastworld import training_world
+from ace.grid.fastworld import FastWorld, training_world
 from ace.grid.scenarios import Redrawn
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import open_client
@@ -32,7 +32,6 @@ CHECKPOINT_EVERY_S = 20.0
 STAMP = "fingerprint"  # of a finished run, in its folder
 OTHER = "is of other settings, scenarios, code or processor"
 NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}
-
 
 SOURCE_SHA256 = pool.source_sha256(NO_PART_OF_A_RUN)
 """Once, when the code is read: an edit during a run must not mark its checkpoints as newer."""
@@ -104,6 +103,7 @@ def run_seed(environment, variant, seed, root, output):
         if run.settings.method == "sac":
             run.train()
         run.test()
+        run.play_lower()
         if variant in params.grid.main:
             run.play_packaged()
         if run.settings.method == "reconnect":
@@ -155,15 +155,18 @@ class Run:
         if settings.method == "sac":
             self._make_learner()
         else:
-            catalogue = self.world.catalogue
-            self.agent = {
-                "do_nothing": baselines.DoNothing,
-                "reconnect": baselines.DoNothing,
-                "greedy": lambda: baselines.Greedy(self.whatif, settings.greedy.shortlist),
-                "dc_argmin": lambda: baselines.DcArgmin(self.whatif, catalogue, self._read_manifest()["actions"]),
-                "llm_only": lambda: baselines.LlmOnly(self.session.actor, self.whatif),
-            }[settings.method]()
+            self.agent = self._baseline(self.whatif)
         self.fingerprint = self._fingerprint()
+
+    def _baseline(self, whatif):
+        """The agent of a method that learns nothing. whatif: the engine that it may ask."""
+        return {
+            "do_nothing": baselines.DoNothing,
+            "reconnect": baselines.DoNothing,
+            "greedy": lambda: baselines.Greedy(whatif, self.settings.greedy.shortlist),
+            "dc_argmin": lambda: baselines.DcArgmin(whatif, self.world.catalogue, self._read_manifest()["actions"]),
+            "llm_only": lambda: baselines.LlmOnly(self.session.actor, whatif),
+        }[self.settings.method]()
 
     def _make_learner(self):
         s, session = self.settings, self.session
@@ -247,6 +250,13 @@ class Run:
             self.plays.play(agent, "marks", name=run_files.MARK.format(name))
         if self.session:  # here, since these are the seconds of training and test
             self.wall["llm"] = self.session.recorder.seconds
+
+    def play_lower(self):
+        """The test once more at lower thermal limits, where no opponent acts; a baseline's engine has these too."""
+        if not self.world.spec.opponent and self.settings.method != "llm_only":
+            lower = FastWorld(self.world, limits=self.params.scenarios.lower_limits)
+            agent = self.agent if self.learner else self._baseline(WhatIf(lower))
+            self.plays.play(agent, "lower", name=run_files.LOWER, world=lower)
 
     def play_redraws(self):
         """The test under other draws of the opponent: which episodes reconnection alone survives whatever is attacked."""

@@ -33,7 +33,7 @@ IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a
 SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
 POLICY, MARKED, TRANSCRIPT = "policy.safetensors", "policy_{}.safetensors", "transcript.jsonl.gz"
-MARK, REDRAW = "test@{}", "redraw_{}"  # splits: the test with a mark's policy, under another draw of the opponent
+MARK, REDRAW, LOWER = "test@{}", "redraw_{}", "test_lower"  # splits: the test at a mark, in another draw, at lower limits
 FINISHED = "finished"  # in a seed's scratch folder: what its run has written, a cell of one seed, and its provenance
 
 

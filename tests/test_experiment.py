@@ -115,7 +115,8 @@ def test_run_files_say_what_was_used(reference):
     assert budget["test"]["llm_calls"] == budget["test"]["simulator_calls"] == 0
     assert budget["corpus"]["simulator_calls"] > 0 and budget["corpus"]["env_steps"] > 0
     episodes, curve = frame(written["episodes.csv"]), frame(written["training.csv"])
-    assert episodes["split"].tolist() == ["test"] * 3 + ["test_on_grid2op"] and episodes["survival"].between(0, 1).all()
+    assert episodes["split"].tolist() == ["test"] * 3 + ["test_on_grid2op"] + ["test_lower"] * 3
+    assert episodes["survival"].between(0, 1).all()
     first, again = (episodes.drop(columns=["split", "reward", "reward_mean"]).iloc[i].tolist() for i in (0, 3))
     assert first == again and budget["repeats"]["env_steps"] >= episodes["survived_steps"].iloc[3] > 0
     assert curve["decisions"].is_monotonic_increasing and curve["decisions"].iloc[-1] >= 160
@@ -291,7 +292,7 @@ def test_policies_at_marks_are_kept_and_tested_with_what_they_had_used(workspace
     assert found["policy.safetensors"] == without["policy.safetensors"] and found["training.csv"] == without["training.csv"]
     episodes = frame(found["episodes.csv"])
     splits = episodes.groupby("split", sort=False)
-    assert list(splits.groups) == ["test", "test@50", "test@120", "test_on_grid2op"]
+    assert list(splits.groups) == ["test", "test@50", "test@120", "test_lower", "test_on_grid2op"]
     assert splits.size().to_dict() == {"test": 3, "test@50": 3, "test@120": 3, "test_on_grid2op": 1}
     assert found["episodes.csv"][:3] == without["episodes.csv"][:3], "the test itself is not another one"
     marks, manifest = found["manifest.json"]["marks"], found["manifest.json"]

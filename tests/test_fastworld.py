@@ -6,6 +6,7 @@ import pytest
 from ace import config
 from ace.grid.environment import World
 from ace.grid.fastworld import FastWorld, training_world
+from ace.grid.whatif import WhatIf
 
 PARAMS = config.load()
 
@@ -30,6 +31,23 @@ def test_do_nothing_ends_at_the_same_step(name, factor):
         assert (slow.t, slow.blackout) == (fast.t, fast.blackout), index
         ends.append(slow.t)
     assert len(ends) == 20 and len(set(ends)) > 3, ends
+
+
+def test_lower_limits_are_those_of_a_lower_factor():
+    """Of the fast world and of an engine that is asked in it, as a baseline does."""
+    _, lower = both_worlds("case14", thermal_factor=0.76)
+    whole, _ = both_worlds("case14", thermal_factor=0.8)
+    scaled = FastWorld(whole, limits=0.95)
+    np.testing.assert_allclose(WhatIf(scaled).limit, WhatIf(lower).limit, rtol=1e-5)
+    assert (WhatIf(whole).limit > 1.05 * WhatIf(scaled).limit).all()
+    for index in range(6):
+        ends = []
+        for world in (lower, scaled):
+            step = world.reset("train", index)
+            while not step.over:
+                step = world.step(0)
+            ends.append((world.t, world.blackout))
+        assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ class Scenarios(Model):
     """Other draws of the opponent, in which reconnection alone plays the test again: where it survives whatever is attacked."""
     repeats: Count
     """Test episodes that a run plays on Grid2Op too, where the fast world plays the test: they must be the same."""
+    lower_limits: Annotated[float, Field(gt=0, le=1)]
+    """Share of the thermal limits at which every method plays the test once more, where no opponent acts."""
     test_split: Literal["development_test", "test"]
     """Which weeks are tested on: the test weeks are made when everything else is frozen, until then others stand in."""
     resampled: Resampled

@@ -194,6 +194,9 @@ class Injections(FromNPY):
 class World:
     """One environment with its scenarios, catalogue and operator reflexes, on Grid2Op itself."""
 
+    limits = 1.0
+    """Share of the environment's thermal limits; a FastWorld may have lower ones."""
+
     def __init__(self, environment, scenarios, operator):
         """environment, scenarios, operator: the sections of the same names in `config`."""
         self.spec, self.operator = environment, Operator(operator)

@@ -22,12 +22,13 @@ class FastWorld(World):
     good enough to meet states of danger for a corpus; Grid2Op's own opponent chooses by load and has a budget.
     """
 
-    def __init__(self, world, attack_rng=None):
-        """world: a World, whose scenarios, catalogue and features are shared; its episodes are not touched."""
+    def __init__(self, world, attack_rng=None, limits=1.0):
+        """world: a World, whose scenarios, catalogue and features are shared; its episodes are not touched.
+        limits: share of its thermal limits."""
         if world.spec.opponent and attack_rng is None:
             raise ValueError("the fast world does not know Grid2Op's opponent: train on World")
         vars(self).update(vars(world))
-        self.env_steps, self._done = 0, True
+        self.env_steps, self._done, self.limits = 0, True, limits
         self.attack_rng = attack_rng
         self._targets = [int(line) for line in self.env._opponent._lines_ids] if self.spec.opponent else []
         self._engine = WhatIf(self)

@@ -20,12 +20,14 @@ BATCH_TOL = 1e-6
 class PowerFlow:
     """A private copy of the environment's grid."""
 
-    def __init__(self, env):
-        """env: a Grid2Op environment on LightSimBackend; only read. Its topology and injections do not matter."""
+    def __init__(self, env, limits=1.0):
+        """env: a Grid2Op environment on LightSimBackend; only read. Its topology and injections do not matter.
+        limits: share of its thermal limits."""
         backend = env.backend
         self.n_sub, self.n_line, self.dim_topo = int(env.n_sub), int(env.n_line), int(env.dim_topo)
         self.max_iter, self.tol = int(backend.max_it), float(backend.tol)
-        self.limit_a = np.array(env.backend.thermal_limit_a, dtype=np.float32)  # also readable after a blackout
+        # also readable after a blackout
+        self.limit_a = np.float32(limits) * np.array(env.backend.thermal_limit_a, dtype=np.float32)
         self._grid = backend._grid.copy()
         self._kv = np.asarray(backend.prod_pu_to_kv, dtype=np.float32)
         self._flat = np.full(self._grid.total_bus(), self._grid.get_init_vm_pu(), dtype=complex)

@@ -30,12 +30,12 @@ class WhatIf:
     """ac_calls: AC power-flow questions asked so far, a `simulate` counts one; dc_calls: candidates ranked by `dc`."""
 
     def __init__(self, world):
-        """world: anything with `env`, a Grid2Op environment on LightSimBackend, and its `catalogue`."""
+        """world: a World, or anything with its `env`, `catalogue` and `limits`."""
         self.catalogue, env = world.catalogue, world.env
         rules = env.parameters
         if rules.NO_OVERFLOW_DISCONNECTION or rules.ENV_DC or rules.SOFT_OVERFLOW_THRESHOLD != 1:
             raise ValueError("the what-if engine is made for AC, with overflow protection from 1.0 on")
-        self.flow = PowerFlow(env)
+        self.flow = PowerFlow(env, world.limits)
         self.limit = self.flow.limit_a
         self._hard = np.float32(rules.HARD_OVERFLOW_THRESHOLD) * self.limit
         self._allowed = np.asarray(env._nb_ts_max_protection_counter, dtype=np.int16)

@@ -36,7 +36,7 @@ RUN_METRICS = {
 }
 
 
-AFTER_THE_TEST = ("packaged", "marks", "redraws", "repeats")  # phases of a budget that no table charges to the method
+AFTER_THE_TEST = ("packaged", "marks", "redraws", "repeats", "lower")  # phases of a budget that no table charges to the method
 
 
 class ReportError(OneLine, Exception):
