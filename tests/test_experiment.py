@@ -292,8 +292,8 @@ def test_policies_at_marks_are_kept_and_tested_with_what_they_had_used(workspace
     assert found["policy.safetensors"] == without["policy.safetensors"] and found["training.csv"] == without["training.csv"]
     episodes = frame(found["episodes.csv"])
     splits = episodes.groupby("split", sort=False)
-    assert list(splits.groups) == ["test", "test@50", "test@120", "test_lower", "test_on_grid2op"]
-    assert splits.size().to_dict() == {"test": 3, "test@50": 3, "test@120": 3, "test_on_grid2op": 1}
+    assert list(splits.groups) == ["test", "test@50", "test@120", "test_on_grid2op", "test_lower"]
+    assert splits.size().to_dict() == {"test": 3, "test@50": 3, "test@120": 3, "test_on_grid2op": 1, "test_lower": 3}
     assert found["episodes.csv"][:3] == without["episodes.csv"][:3], "the test itself is not another one"
     marks, manifest = found["manifest.json"]["marks"], found["manifest.json"]
     played = manifest["budget"].pop("marks")
