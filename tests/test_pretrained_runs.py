@@ -17,7 +17,9 @@ from ace.grid.environment import World
 from ace.llm.clients import read_transcript
 from ace.llm.models import corpus, pretrained, training, tuning
 from ace.llm.text import TextMap
+from ace.report.runs import ReportError
 from ace.studies.pretrained import measure as study
+from ace.studies.pretrained import show
 
 TUNED = "results/pretrained_model/case14"
 SMALL = {"form": "transplanted", "seed": 7, "states": 30, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4,
@@ -172,12 +174,29 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     monkeypatch.setenv("ACE_JOBS", "1")
     monkeypatch.setattr(study, "one", None)
     pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
-    part = study.measure("case14", "part", False, ("finetuned", "frequency"), sizes=[30], seeds=[7, 8])
-    assert set(zip(part["proposer"], part["states"], strict=True)) == {("finetuned", 30), ("frequency", 30)}
-    both = part.merge(measured, on=["proposer", "states", "metric"], suffixes=("", "_whole"))
-    assert len(both) == len(part) > 6 and np.allclose(both["value"], both["value_whole"], equal_nan=True), "what is kept is taken"
     kept = sorted((project / pretrained.PLACE / "study/case14").glob("*.json"))
     assert len(kept) == 1 + 2 * (4 * 2 + 1)
+    next(path for path in kept if "-classifier-10-8" in path.name).unlink()
+    # A selection, and whatever else is kept for all of its seeds.
+    part = study.measure("case14", "part", False, ("finetuned", "frequency"), sizes=[30], seeds=[7, 8])
+    pairs = [set(zip(table["proposer"], table["states"], strict=True)) for table in (measured, part)]
+    assert pairs[0] - pairs[1] == {("classifier", 10)}
+    both = part.merge(measured, on=["proposer", "states", "metric"], suffixes=("", "_whole"))
+    assert len(both) == len(part) > 6 and np.allclose(both["value"], both["value_whole"], equal_nan=True), "what is kept is taken"
+
+
+def test_what_is_shown_of_the_study(project, measured, tmp_path):
+    table = show.write_pretrained(project / "results", tmp_path)
+    names = {f"pretrained.{end}" for end in ("csv", "md", "tex")} | {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    rows = show.cells(table)
+    assert [row[2] for row in rows] == ["0"] + ["10"] * 5 + ["30"] * 5
+    value = measured.set_index(["proposer", "states", "metric"])["value"]
+    lookup = rows[-1]
+    assert lookup[1] == "Lookup table" and lookup[3].startswith(f"{100 * value['frequency', 30, 'one_proposal']:.1f} ")
+    assert lookup[4].startswith(f"{100 * value['finetuned', 30, 'one_proposal_minus_frequency']:+.1f} ")
+    with pytest.raises(ReportError, match="run python -m ace"):
+        show.write_pretrained(tmp_path, tmp_path)
 
 
 def test_intervals_of_the_study_are_over_scenarios():

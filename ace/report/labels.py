@@ -28,6 +28,7 @@ LABELS = {
     "also": "LLM-ALSO",
     "also_random": "LLM-ALSO, random configurations",
     "also_untested": "LLM-ALSO, untested",
+    "also_pretrained": "LLM-ALSO, pretrained model",
     "also_sparse": "LLM-ALSO, sparse reward",
     "ace_guarded": "ACE, g_LLM tested in branches",
     # ACE taken apart; the tables show the setting itself with the label

@@ -48,6 +48,7 @@ from ace.trained_policies import write_rows
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
 LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
 PROPOSERS = ("zero_shot", *LEARNING)
+UNDRAWN = ("zero_shot", "frequency")
 METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
 SCORED = 150
 """States in which all actions of the set are scored too (llm/scoring.py), the first ones: it takes several times as long."""
@@ -137,7 +138,7 @@ def one(bench, proposer, size, seed, folder):
 
 
 def measure(environment, output="results", progress=True, proposers=PROPOSERS, **only):
-    """All proposers, sizes and seeds, or a selection (only: `sizes`, `seeds`).
+    """All proposers, sizes and seeds, or a selection (only: `sizes`, `seeds`) and what is kept of earlier calls with its seeds.
 
     Writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
 
@@ -155,22 +156,25 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     said = [params.scale, settings.model_dump(exclude={"sizes", "seeds"}), params.language_model.model_dump()]
     said += [params.base.model_dump(), len(bench.states), bench.corpus.budget, checkpoint.weights_digest(base)]
     identity = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
-    wanted = [(proposer, size) for size in settings.sizes for proposer in LEARNING if proposer in proposers]
+    sizes = sorted({*params.pretrained_model.sizes, *settings.sizes})
+    every = [("zero_shot", 0), *((proposer, size) for size in sizes for proposer in LEARNING)]
     found = {}
-    for proposer, size in [("zero_shot", 0)] * ("zero_shot" in proposers) + wanted:
-        found[proposer, size] = _kept(place, identity, bench, proposer, size, settings.seeds)
+    for proposer, size in every:
+        asked_for = proposer in proposers and size in (0, *settings.sizes)
+        seeds = settings.seeds[:1] if proposer in UNDRAWN else settings.seeds
+        paths = {seed: place / f"{identity}-{proposer}-{size}-{seed}.json" for seed in seeds}
+        if not asked_for and not all(path.is_file() for path in paths.values()):
+            continue
+        found[proposer, size] = _kept(paths, bench, proposer, size, place)
         table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
         write_rows(table, output, f"pretrained/{environment}", "pretrained")
     return table
 
 
-def _kept(place, identity, bench, proposer, size, seeds):
-    """{metric: mean over the seeds of the value of each state}, computed where it is not kept yet."""
-    if proposer in ("zero_shot", "frequency"):  # nothing is drawn
-        seeds = seeds[:1]
+def _kept(paths, bench, proposer, size, place):
+    """{metric: mean over the seeds of the value of each state}, computed where it is not kept yet. paths: {seed: file}."""
     runs = []
-    for seed in seeds:
-        path = place / f"{identity}-{proposer}-{size}-{seed}.json"
+    for seed, path in paths.items():
         if not path.is_file():
             columns = one(bench, proposer, size, seed, place)
             columns = {name: np.asarray(values, dtype=float).tolist() for name, values in columns.items()}

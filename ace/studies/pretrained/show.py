@@ -1,0 +1,109 @@
+"""The table and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`)."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ace.report.formatting import markdown, thousands, with_interval, write_table
+from ace.report.labels import grid_label
+from ace.report.notes import note
+from ace.report.runs import ReportError
+from ace.report.style import legend_at_foot, theme, write_figure
+
+NAMES = {
+    "zero_shot": "Pretrained, zero-shot",
+    "finetuned": "Pretrained, fine-tuned",
+    "random_weights": "Same body, random weights",
+    "from_scratch": "From scratch (embedded)",
+    "classifier": "Classifier",
+    "frequency": "Lookup table",
+}
+LOOK = {name: (f"C{number}", marker) for number, (name, marker) in enumerate(zip(NAMES, "vosD^P", strict=True))}
+HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
+HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states"]
+
+
+def read(results):
+    """The tables of all grids that were measured, one below the other, or ReportError where none was."""
+    paths = sorted((Path(results) / "studies" / "pretrained").glob("*/pretrained.csv"))
+    if not paths:
+        raise ReportError("no results/studies/pretrained/<env>/pretrained.csv: run python -m ace.studies.pretrained.measure")
+    return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
+
+
+def write_pretrained(results, folder):
+    """Writes pretrained.{csv,md,tex} and pretrained_figure.{png,pdf,csv,md} into folder. Returns the table."""
+    table = read(results)
+    write_table(folder, "pretrained", table, HEAD, cells(table), "A pretrained language model", note("pretrained"))
+    draw(table, Path(folder))
+    return table
+
+
+def as_markdown(table):
+    """The table and its note."""
+    return f"{markdown(HEAD, cells(table))}\n{note('pretrained')}\n"
+
+
+def cells(table):
+    """A row a grid, number of states and proposer. table: of `read`."""
+    rows = []
+    for env, size, proposer in _order(table):
+        at = table[(table["grid"] == env) & (table["states"] == size)]
+        found = at[at["proposer"] == proposer].set_index("metric")
+        tuned = at[at["proposer"] == "finetuned"].set_index("metric")
+        difference = f"one_proposal_minus_{proposer}"
+        rows.append([
+            grid_label(env), NAMES[proposer], thousands(size), _percent(found, "one_proposal"),
+            _percent(tuned, difference, sign="+") if difference in tuned.index else "", _percent(found, "five_rounds"),
+            _share(found, "parse_unmasked"), _share(found, "legal_unmasked"), _percent(found, "critic_sign"),
+            thousands(found.loc["one_proposal", "n"]),
+        ])  # fmt: skip
+    return rows
+
+
+def _order(table):
+    keys = table[["grid", "states", "proposer"]].drop_duplicates().itertuples(index=False)
+    return sorted(keys, key=lambda key: (key[0], key[1], list(NAMES).index(key[2])))
+
+
+def _percent(rows, metric, **sign):
+    if metric not in rows.index:
+        return ""
+    row = rows.loc[metric]
+    return with_interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], 1, **sign)
+
+
+def _share(rows, metric):
+    return f"{100 * rows.loc[metric, 'value']:.1f}" if metric in rows.index else ""
+
+
+def draw(table, folder):
+    """A panel a grid: first proposal filled, one of five open, by states of the corpus."""
+    grids = list(dict.fromkeys(table["grid"]))
+    shown = table[table["metric"].isin(["one_proposal", "five_rounds"])]
+    with theme():
+        figure = Figure(figsize=(1.0 + 5.6 * len(grids), 3.9), layout="constrained")
+        panels = figure.subplots(1, len(grids), sharey=True, squeeze=False)[0]
+        for panel, env in zip(panels, grids, strict=True):
+            here = shown[shown["grid"] == env]
+            sizes = sorted(here["states"].unique())
+            for number, proposer in enumerate(NAMES):
+                colour, marker = LOOK[proposer]
+                for metric, face in (("one_proposal", colour), ("five_rounds", "white")):
+                    rows = here[(here["proposer"] == proposer) & (here["metric"] == metric)].sort_values("states")
+                    if rows.empty:
+                        continue
+                    x = [sizes.index(size) + 0.11 * (number - (len(NAMES) - 1) / 2) for size in rows["states"]]
+                    y = 100 * rows["value"].to_numpy()
+                    ends = 100 * np.array([rows["value"] - rows["ci_low"], rows["ci_high"] - rows["value"]])
+                    panel.errorbar(x, y, yerr=ends, color=colour, marker=marker, mfc=face, ls="", capsize=2, ms=5,
+                                   label=NAMES[proposer] if metric == "one_proposal" else None)  # fmt: skip
+            panel.set_xticks(range(len(sizes)), [thousands(size) for size in sizes])
+            panel.set(ylim=(0, 104), xlim=(-0.6, len(sizes) - 0.4), xlabel="Labelled states of the corpus")
+            panel.set_title(grid_label(env), fontsize="medium")
+            panel.grid(axis="x", visible=False)
+        panels[0].set_ylabel("Held-out states helped, %")
+        legend_at_foot(figure, panels[0])
+        write_figure(figure, shown, folder / "pretrained_figure", "What pretraining is worth", note("pretrained.figure"))
