@@ -187,7 +187,8 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
 
 def test_what_is_shown_of_the_study(project, measured, tmp_path):
     table = show.write_pretrained(project / "results", tmp_path)
-    names = {f"pretrained.{end}" for end in ("csv", "md", "tex")} | {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
+    names = {f"pretrained.{end}" for end in ("csv", "md", "tex")}
+    names |= {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = show.cells(table)
     assert [row[2] for row in rows] == ["0"] + ["10"] * 5 + ["30"] * 5
