@@ -178,8 +178,6 @@ class CoEvolution:
             self.forecast_gap = [self.forecast_gap[0] + float(gap), self.forecast_gap[1] + 1]
             if found.improved:
                 self._keep(case, found)
-        if self.settings.sac.prior_llm:
-            self.sac.update_prior(self.d_llm.columns["action"][: len(self.d_llm)][self.d_llm.is_refined()])
         if self.tuner and self.count["refined"] // self.settings.finetune.every > rounds_before:
             yield self._finetune()
 

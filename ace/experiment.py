@@ -14,6 +14,7 @@ import numpy as np
 from ace import baselines, config, evaluate, pool, run_files
 from ace.also.signal import LearningSignal
 from ace.coevolve import CoEvolution
+from ace.config.files import alone
 from ace.grid.environment import own_world, scenario_sets
 from ace.grid.fastworld import FastWorld, training_world
 from ace.grid.scenarios import Redrawn
@@ -92,7 +93,7 @@ def run_seed(environment, variant, seed, root, output):
     params = config.load(root / "params.yaml")
     scratch = scratch_folder(root, output, environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
-    with pool.alone(scratch):
+    with alone(scratch):
         if _is_finished(environment, variant, seed, root, output):
             return
         folder = scratch / run_files.FINISHED
@@ -140,8 +141,8 @@ class Run:
     """A run in progress: the world, the learner, the language model's two roles, and their checkpoint."""
 
     def __init__(self, params, settings, environment, seed, root, scratch):
-        self.params, self.settings, self.environment, self.seed, self.root = params, settings, environment, seed, root
-        self.scratch = scratch
+        self.params, self.settings, self.environment, self.seed = params, settings, environment, seed
+        self.root, self.scratch = root, scratch
         # The fast world where it is right; some test episodes are repeated on Grid2Op itself.
         self.world = own_world(params.environment(environment), params.scenarios, settings.operator)
         self.training = training_world(self.world)
@@ -309,9 +310,8 @@ class Run:
         corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
         before = {"train": train, "validation": validation, "corpus": {name: int(corpus.get(name, 0)) for name in train}}
-        if self.signal:
-            before["branches"] = {**dict.fromkeys(train, 0), "env_steps": self._in_branches()["branch_steps"]}
-        return before | self.plays.used()
+        branches = [{**dict.fromkeys(train, 0), "env_steps": steps} for steps in self._in_branches().values()]
+        return before | dict(zip(["branches"], branches, strict=False)) | self.plays.used()
 
     def _fingerprint(self):
         """A checkpoint is continued only by the same settings, scenarios and code, as it was when this process read it."""

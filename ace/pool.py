@@ -6,7 +6,6 @@ a worker that dies costs no more than the time since the last checkpoint of its 
 """
 
 import difflib
-import fcntl
 import functools
 import hashlib
 import os
@@ -15,7 +14,6 @@ import sys
 import threading
 import time
 import uuid
-from contextlib import contextmanager
 from pathlib import Path
 
 import joblib
@@ -228,14 +226,6 @@ def _end_with(parent):
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="watch parent").start()
-
-
-@contextmanager
-def alone(scratch):
-    """Waits until no other process is in this block with this folder."""
-    with (scratch / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
         episodes.csv, training.csv            rows of every seed; the first column says which, `split` what an episode is of
         manifest.json                         what the seeds share, and under "seeds" what each has of its own
         seed=<n>/                             policy.safetensors (policy_<mark>), transcript.jsonl.gz, of variants in grid.kept
-    results/provenance/<environment>/<variant>.json      {"<n>": commit, processor, wall times}
+    results/provenance/<environment>.json     {"<variant>": {"<n>": commit, processor, wall times}}
 
 The same run gives the same bytes. A cell is replaced as a whole, by one process at a time. If that one is killed, the old
 cell or the new one is there, or the old one lies beside its place, and the next `pack` brings it back.
@@ -25,6 +25,7 @@ from pathlib import Path
 import pandas as pd
 from safetensors.numpy import load_file
 
+from ace.config.files import alone, json_text, read_json, written_whole
 from ace.config.host import processor, versions
 
 CHECKPOINT_RULE = "highest mean survival on the validation scenarios, then highest mean reward, then the earliest"
@@ -126,20 +127,26 @@ def read_cell(folder):
 
 def read_provenance(results, environment, variant):
     """{seed: what was noted when the run was made}; empty where nothing was."""
-    path = _provenance_path(results, environment, variant)
-    return _by_seed(read_json(path), path) if path.is_file() else {}
+    return provenances(results, environment).get(variant, {})
 
 
-def read_json(path):
-    """What a JSON file says. Raises ValueError, one line that names the file, where it is none."""
-    return parsed_json(path.read_bytes(), path)
+def provenances(results, environment):
+    """The same of all variants, {variant: {seed: noted}}."""
+    path = Path(results) / "provenance" / f"{environment}.json"
+    cells = read_json(path) if path.is_file() else {}
+    if not isinstance(cells, dict):
+        raise ValueError(f"{path}: has no entry for each variant")
+    return {variant: _by_seed(each, path) for variant, each in cells.items()}
 
 
-def parsed_json(text, path):
-    try:
-        return json.loads(text)
-    except ValueError as error:  # UnicodeDecodeError is one, too
-        raise ValueError(f"{path}: no JSON: {error}") from None
+def note_provenance(results, environment, variant, noted):
+    """Replaces what was noted of a cell. noted: {seed: entry}; {} removes it."""
+    folder = Path(results) / "provenance"
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder, f".{environment}.lock"), written_whole(folder / f"{environment}.json") as partial:
+        cells = {**provenances(results, environment), variant: noted}
+        lines = [f"{json.dumps(name)}: {json.dumps(cells[name], sort_keys=True)}" for name in sorted(cells) if cells[name]]
+        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _read_manifest(path):
@@ -156,10 +163,6 @@ def _by_seed(entries, path):
         return {int(seed): dict(each) for seed, each in entries.items()}
     except (AttributeError, TypeError, ValueError):
         raise ValueError(f"{path}: has no entry for each seed") from None
-
-
-def _provenance_path(results, environment, variant):
-    return Path(results) / "provenance" / environment / f"{variant}.json"
 
 
 def _read_rows(path):
@@ -188,7 +191,7 @@ def write_cell(folder, seeds, tables_alone=()):
     learned = {seed: each.training for seed, each in seeds.items() if each.training is not None}
     if learned:
         _write_rows(partial / "training.csv", learned)
-    (partial / "manifest.json").write_text(_json_text(_packed([each.manifest for each in seeds.values()])))
+    (partial / "manifest.json").write_text(json_text(_packed([each.manifest for each in seeds.values()])))
     for seed, each in seeds.items():
         for path in (each.folder / TRANSCRIPT, *sorted(each.folder.glob("policy*.safetensors"))):
             if path.is_file() and seed not in tables_alone:
@@ -220,11 +223,7 @@ def pack(results, environment, variant, finished, whole=True):
         if noted.get(seed, {}).get("result_sha256") != new["result_sha256"]:
             noted[seed] = new
     write_cell(folder, seeds, () if whole else finished)
-    path = _provenance_path(results, environment, variant)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(_json_text({str(seed): each for seed, each in noted.items()}))
-    os.replace(partial, path)
+    note_provenance(results, environment, variant, noted)
 
 
 def write_finished(folder, run, variant, started):
@@ -240,7 +239,7 @@ def write_finished(folder, run, variant, started):
     episodes.insert(0, "episode", episodes.groupby("split").cumcount())
     done = SeedFiles(manifest(run, variant), _rows(episodes), _rows(pd.DataFrame(run.rows)) if run.learner else None, run.scratch)
     write_cell(folder, {run.seed: done})
-    (folder / "provenance.json").write_text(_json_text(provenance(run, started, done.digest())))
+    (folder / "provenance.json").write_text(json_text(provenance(run, started, done.digest())))
 
 
 def manifest(run, variant):
@@ -335,10 +334,6 @@ def _csv_text(rows):
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _json_text(value):
-    return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 def _commit():

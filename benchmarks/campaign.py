@@ -22,7 +22,7 @@ from ace import config
 from ace.config.host import processor
 from ace.pipeline import repro, workspace
 from ace.pipeline.campaign import NEEDED
-from ace.run_files import read_provenance
+from ace.run_files import provenances
 
 VARIANTS = ["sac", "ace", "ace_no_actor", "ace_no_critic"]
 SEEDS, DECISIONS, KILLS = [0, 1], 120, 5
@@ -71,8 +71,8 @@ def timed(call, *arguments):
 
 def computed(folder, since):
     """(runs that were started after that time, of how many), by their provenance, in whole seconds of UTC."""
-    files = folder.glob("results/provenance/*/*.json")
-    cells = [read_provenance(folder / "results", path.parent.name, path.stem) for path in files]
+    names = [path.stem for path in folder.glob("results/provenance/*.json")]
+    cells = [cell for name in names for cell in provenances(folder / "results", name).values()]
     started = [run["started"] for cell in cells for run in cell.values()]
     return sum(each > since for each in started), len(started)
 

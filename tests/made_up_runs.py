@@ -2,10 +2,9 @@
 
 import csv
 import io
-import json
 from dataclasses import replace
 
-from ace.run_files import SeedFiles, cell_folder, frame, read_cell, read_provenance, write_cell
+from ace.run_files import SeedFiles, cell_folder, frame, note_provenance, read_cell, read_provenance, write_cell
 
 
 def rows(table):
@@ -28,9 +27,7 @@ def change_provenance(results, run, entry):
     """Replaces what was noted of a run, "env/variant/seed=n"; None removes it."""
     env, variant, seed = _parts(run)
     noted = read_provenance(results, env, variant) | {seed: entry}
-    path = results / "provenance" / env / f"{variant}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({str(number): each for number, each in noted.items() if each is not None}))
+    note_provenance(results, env, variant, {number: each for number, each in noted.items() if each is not None})
 
 
 def manifest_of(results, run):

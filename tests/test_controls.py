@@ -1,4 +1,4 @@
-"""The controls of f_LLM and the agents without learning that build on the corpus; the prior that follows D_LLM."""
+"""The controls of f_LLM and the agents without learning that build on the corpus."""
 
 import json
 
@@ -13,7 +13,6 @@ from ace import baselines, config
 from ace.grid.whatif import WhatIf
 from ace.llm.controls import control
 from ace.llm.policy_actor import BadCase
-from ace.rl.distribution import ActionSpace
 from ace.rl.llm4teach import Distillation
 from ace.rl.sac import DistillationBatch, distillation_loss
 
@@ -121,31 +120,6 @@ def test_the_model_alone_plays_what_gains_and_else_nothing(small_world, settings
         assert action == 0 or check.simulate(case.state, action).reward > nothing + settings.refine.margin
         acted += action != 0
     assert acted
-
-
-def test_the_prior_follows_d_llm(small_world):
-    space = ActionSpace(small_world.catalogue)
-    start = space.log_prior(0.2)
-    np.testing.assert_array_equal(space.log_prior_of(start, np.array([], int), 0.8), start)
-    actions = np.array([5, 5, 5, 9])
-    moved = space.log_prior_of(start, actions, 0.8)
-    p, before = np.exp(moved[: space.n_enum + 1]), np.exp(start[: space.n_enum + 1])
-    assert p.sum() == pytest.approx(0.2 * before.sum() + 0.8, abs=1e-5)
-    np.testing.assert_allclose(p[[5, 9]], 0.2 * before[[5, 9]] + 0.8 * np.array([0.75, 0.25]), rtol=1e-4)
-    others = np.setdiff1d(np.arange(space.n_enum + 1), [5, 9])
-    np.testing.assert_allclose(p[others], 0.2 * before[others], rtol=1e-4)
-
-
-def test_the_prior_moves_in_a_run_only_if_asked_and_survives_a_resume(small_world, settings):
-    for share in (0.0, 0.8):
-        s = settings.model_copy(update={"sac": settings.sac.model_copy(update={"prior_llm": share})})
-        loop = make(small_world, s, critic=False)
-        start = loop.sac.log_prior.clone()
-        list(loop.run())
-        assert bool((loop.sac.log_prior != start).any()) == (share > 0)
-        again = make(small_world, s, critic=False)
-        again.load_state_dict(loop.state_dict())
-        np.testing.assert_array_equal(again.sac.acting.weights["log_prior"], loop.sac.log_prior.numpy())
 
 
 def test_distillation_raises_the_probability_of_what_was_proposed(small_world, settings):

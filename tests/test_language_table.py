@@ -29,6 +29,8 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
             other_model=[],
             ablations=SimpleNamespace(environment="a", variants=[]),
             budget=SimpleNamespace(environments=[], variants=[]),
+            also=SimpleNamespace(environments=[], variants=[], controls=[]),
+            pretrained=SimpleNamespace(environments=[], variants=[]),
         ),
         lora={"fast": {"lr": 0.01}},
     )

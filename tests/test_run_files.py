@@ -39,7 +39,9 @@ def finished(tmp_path, seed, commit="one", **more):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Of all files but locks."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_a_cell_holds_every_seed_in_one_file_a_kind(results):
     found = contents(results)
     policies = {f"runs/toy/a/seed={seed}/policy.safetensors" for seed in (0, 1)}
     tables = {f"runs/toy/a/{name}" for name in ("episodes.csv", "training.csv", "manifest.json")}
-    assert set(found) == {"provenance/toy/a.json"} | policies | tables
+    assert set(found) == {"provenance/toy.json"} | policies | tables
     assert found["runs/toy/a/episodes.csv"].decode().splitlines()[:2] == ["seed,episode,survival,reward", "0,0,0.4,1e-05"]
     manifest = json.loads(found["runs/toy/a/manifest.json"])
     assert manifest == {**SHARED, "seeds": {str(seed): {"budget": {"test": {"llm_calls": seed}}} for seed in (0, 1)}}
@@ -206,7 +208,7 @@ def test_a_file_that_cannot_be_read_is_one_line_that_names_it(results, name, con
 
 
 def test_a_provenance_that_cannot_be_read_is_one_line_that_names_it(results):
-    path = results / "provenance/toy/a.json"
+    path = results / "provenance/toy.json"
     path.write_text("{")
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         read_provenance(results, "toy", "a")

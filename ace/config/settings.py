@@ -33,8 +33,6 @@ class Sac(Model):
     alpha_start: Positive
     target_entropy: Annotated[float, Field(ge=0)]
     prior_do_nothing: Annotated[float, Field(gt=0, lt=1)]
-    prior_llm: Annotated[float, Field(ge=0, lt=1)]
-    """Share of the policy's prior that follows the actions of D_LLM, once there are many; 0: the prior never moves."""
     bc: Annotated[float, Field(ge=0)]
     """Weight of behaviour cloning on refined rows; 0: the paper's loss."""
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError, ended, minutes, running, surroundings
 from ace.pipeline.workspace import MAKING, WEEKS, check, copy_changed, prepare, read_pipeline
-from ace.run_files import read_provenance, seeds_in
+from ace.run_files import note_provenance, read_provenance, seeds_in
 
 FOLDER, RUNS = "verify", "results/runs/"
 TRAINED = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
@@ -166,9 +166,11 @@ def bring_results(root, folder):
 
 def recompute(cell, seeds, folder):
     """Runs one cell in the workspace. Returns None, or in one line what went wrong."""
-    noted = [f"{out.replace('results/runs', 'results/provenance', 1)}.json" for out in cell.outs if cell.seeds]
-    for path in [folder / out for out in [*cell.outs, *noted]]:  # of a cell all seeds: only those asked for come back
+    for out in cell.outs:  # of a cell all seeds: only those asked for come back
+        path = folder / out
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if cell.seeds:
+            note_provenance(folder / "results", *out.split("/")[2:], {})
     command = cell.command
     if cell.seeds:
         if ALL_SEEDS not in command:

@@ -10,13 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from ace.run_files import cell_folder, read_cell, read_provenance, seeds_in
+from ace.run_files import cell_folder, provenances, read_cell, seeds_in
 
 PAPER_CALL_S = 6480 / 508  # C7: 1 h 48 min for 508 inferences of Qwen2-7B
 PAPER_LORA_S = 1570 / 2  # its Table 4, at second hand: 2 rounds of 200 samples in 26 min 10 s
 MODEL_S = ((600, 120.0), (4000, 600.0))
 """Labelled states and seconds of the stage language_model at the quick and the laptop scale (notebooks/02)."""
-ALSO_MODEL_S = 800.0  # of the stage also_model at the laptop scale, on one core (notebooks/06)
+ALSO_MODEL_S = 700.0  # of the stage also_model at the laptop scale, on one core (notebooks/06)
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Estimate:
         self.environment = None  # of the cell that is being estimated: its own runs count before those of another
         for folder in folders:
             found = defaultdict(list)
-            for path in sorted(folder.glob("provenance/*/*.json")):
-                cell = path.parent.name, path.stem
-                seeds, noted = cell_folder(folder, *cell), read_provenance(folder, *cell)
+            names = [path.stem for path in sorted(folder.glob("provenance/*.json"))]
+            for cell, noted in {(env, name): each for env in names for name, each in provenances(folder, env).items()}.items():
+                seeds = cell_folder(folder, *cell)
                 runs = read_cell(seeds) if seeds_in(seeds) else {}
-                place = {"place": f"{folder.name}/provenance/{path.parent.name}/{path.name}"}
+                place = {"place": f"{folder.name}/runs/{'/'.join(cell)}"}
                 for seed, run in runs.items():
                     if seed in noted:
                         found[cell].append({**run.manifest, **noted[seed], **place})
@@ -129,8 +129,7 @@ class Estimate:
             tried = min(slots, s.refine.limit / gained)
             calls += tried * proposals
             text = f"{proposals:.1f} proposals a bad case, {gained:.0%} of bad cases refined"
-            place = ace[0]["place"].replace("provenance", "runs").removesuffix(".json")
-            self.figures[text] = f"manifest of {place} (the embedded model)"
+            self.figures[text] = f"manifest of {ace[0]['place']} (the embedded model)"
             if cell.tunes:
                 rounds = int(tried * gained // s.finetune.every)
                 calls += s.finetune.heldout * (rounds + 1) if rounds else 0

@@ -81,9 +81,10 @@ def pair(runs, env, a, b, metric):
 
 
 def value_at(settings, key):
-    """Of resolved settings the one at section.name; None where the section has no such name."""
+    """Of recorded settings the one at section.name; None where there is no such section (masks are recorded only where they are
+    used) or no such name in it."""
     section, _, name = key.partition(".")
-    return settings[section].get(name) if name else settings[section]
+    return settings.get(section, {}).get(name) if name else settings[section]
 
 
 def setting(settings, keys):
@@ -91,7 +92,7 @@ def setting(settings, keys):
     parts = {}
     for key in keys:
         section, _, name = key.partition(".")
-        shown = f"{section}.enabled" if name and settings[section].get("enabled") is False else key
+        shown = f"{section}.enabled" if name and settings.get(section, {}).get("enabled") is False else key
         value = value_at(settings, shown)
         parts[shown] = value if isinstance(value, str) else json.dumps(value)
     return ", ".join(f"{key} = {value}" for key, value in parts.items())

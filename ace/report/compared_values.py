@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from ace.run_files import parsed_json
+from ace.config.files import parsed_json
 
 WITHIN, OUTSIDE, NOT_JUDGED = "within", "outside", "differs, not judged"
 WIDTHS = (52, 20, 20, 20)

@@ -102,13 +102,14 @@ def measured(runs, env, variant):
         if len(known) > 1:
             row |= {f"{name}_low": min(known), f"{name}_high": max(known)}
     identity = {"env": env, "variant": variant, "kind": "measured", "scale": runs.scale, "n_seeds": len(seeds)}
-    return {**identity, **row, "source": f"results/runs/{env}/{variant}/, results/provenance/{env}/{variant}.json"}
+    return {**identity, **row, "source": f"results/runs/{env}/{variant}/, results/provenance/{env}.json"}
 
 
 def _of_seed(run):
     budget, manifest = run.manifest["budget"], run.manifest
     steps = {phase: budget.get(phase, {}).get("env_steps") for phase in ("train", "validation", "corpus", "test")}
-    steps["train"] += budget.get("branches", {}).get("env_steps", 0)
+    if "branches" in budget:  # of LLM-ALSO, which learn too
+        steps["train"] += budget["branches"]["env_steps"]
     calls = {phase: budget.get(phase, {}).get("llm_calls", 0) for phase in ("train", "test")}
     rounds = manifest.get("finetune_rounds", [])
     provenance = run.provenance or {}

@@ -19,7 +19,6 @@ LABELS = {
     "dc_argmin": "DC look-ahead in the set",
     "llm_only": "Language model at every decision",
     "llm4teach": "LLM4Teach",
-    "ace_prior": "ACE, prior from D_LLM",
     "camel": "CAMEL",
     "camel_random": "CAMEL, random regions",
     "camel_frequency": "CAMEL, frequent substations",
@@ -61,15 +60,12 @@ LABELS = {
     "ace_rounds_3": "ACE, three rounds",
     "ace_sparse": "ACE, sparse reward",
     "ace_sparse_sac": "SAC, sparse reward",
-    "ace_long": "ACE, trained longer",
-    "ace_long_sac": "SAC, trained longer",
     "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
     "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
     "ace_half_sac": "SAC on half of the scenarios",
     "ace_lean": "ACE, smaller corpus",
     "ace_elsewhere": "ACE, new substation each round",
     "sac_5k": "SAC, 5,000 decisions",
-    "sac_20k": "SAC, 20,000 decisions",
     "expert_100k": "SAC + expert, trained longer",
 }
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from ace.config.host import processor
 from ace.report.compared_values import NOT_JUDGED, OUTSIDE, WIDTHS, WITHIN, Item, compare_values, missing, near, values
-from ace.run_files import IDENTITY, POLICY, SeedFiles, cell_folder, read_cell, read_provenance, seeds_in
+from ace.run_files import IDENTITY, POLICY, SeedFiles, cell_folder, provenances, read_cell, read_provenance, seeds_in
 
 PUT_TOGETHER = 1e-5  # relative: six significant digits are written
 SIMULATED = 0.02  # relative: one episode of a run that ends earlier or later
@@ -203,8 +203,9 @@ def provenance(committed, path):
     if run:
         noted = read_provenance(committed / "results", *run[:2])
         return [each for seed, each in noted.items() if run[2] in (None, seed)]
-    files = sorted((committed / "results/provenance").glob("*/*.json"))
-    return [each for file in files for each in read_provenance(committed / "results", file.parent.name, file.stem).values()]
+    environments = [path.stem for path in sorted((committed / "results/provenance").glob("*.json"))]
+    cells = [cell for name in environments for cell in provenances(committed / "results", name).values()]
+    return [each for cell in cells for each in cell.values()]
 
 
 def processors(committed, path):

@@ -99,18 +99,6 @@ class ActionSpace:
         prior[self.n_enum] = share
         return prior.astype(np.float32)
 
-    def log_prior_of(self, start: np.ndarray, actions: np.ndarray, share: float) -> np.ndarray:
-        """(E+1+H,) float32: `start` mixed with how often each of `actions` (n,) occurs, which gets `share` (0..1) of the
-        probability; bits of the hub lean towards those of the hub actions among them, smoothed by one half."""
-        if not len(actions) or not share:
-            return start.copy()
-        entries = np.bincount(np.minimum(actions, self.n_enum), minlength=self.n_enum + 1)
-        top = (1 - share) * np.exp(start[: self.n_enum + 1].astype(np.float64)) + share * entries / len(actions)
-        at_hub = self.bits_of(actions[actions >= self.n_enum])
-        ones = (at_hub.sum(0) + 0.5) / (len(at_hub) + 1)
-        bits = start[self.n_enum + 1 :] + share * (np.log(ones) - np.log1p(-ones))
-        return np.concatenate([np.log(top), bits]).astype(np.float32)
-
     def read(self, legal: np.ndarray) -> Reading:
         """legal: (B, L) uint8. Which patterns to subtract, and whether the hub keeps a legal one, in integers."""
         e, h = self.n_enum, self.n_bits

@@ -21,9 +21,6 @@ from ace.rl.distribution import ActionSpace, CatalogueDistribution, Values
 from ace.rl.fast_ops import BoundedLogits, GatheredQ
 from ace.rl.policy import LAYER_NORM_EPS, LOGIT_BOUND, DeployedPolicy
 
-PRIOR_HALF = 50
-"""Refined samples at which the prior has moved half of the way that it may."""
-
 
 class Network(nn.Module):
     """x (B, F) -> linear, layer norm, ReLU -> linear, ReLU -> (B, n_out). The last layer starts near 0: the policy at
@@ -190,13 +187,6 @@ class SAC:
         """x: (F,), legal: (L,) -> action id, sampled from the policy with the learner's own generator unless greedy."""
         return self.acting.act(x, legal, None if greedy else self.rng)
 
-    def update_prior(self, actions: np.ndarray) -> None:
-        """The policy's prior leans towards these ids (n,), those of D_LLM, with share prior_llm n / (n + PRIOR_HALF): the
-        support of the policy grows with what f_LLM proposed and the simulator approved."""
-        share = self.settings.prior_llm * len(actions) / (len(actions) + PRIOR_HALF)
-        start = self.space.log_prior(self.settings.prior_do_nothing)
-        self.log_prior.copy_(torch.from_numpy(self.space.log_prior_of(start, np.asarray(actions, np.int64), share)))
-
     def update(self, batch: Batch, distillation: DistillationBatch | None = None) -> dict[str, float]:
         """One gradient step on policy, critics and temperature, all at the present parameters. distillation: of
         LLM4Teach, or None.
@@ -273,7 +263,6 @@ class SAC:
                 "critic": self.critic.state_dict(),
                 "target": self.target.state_dict(),
                 "log_alpha": self.log_alpha.detach(),
-                "log_prior": self.log_prior,
                 "optimiser": self.optimiser.state_dict(),
                 "rng": self.rng.bit_generator.state,
                 "updates": self.updates,
@@ -286,7 +275,6 @@ class SAC:
             getattr(self, name).load_state_dict(state[name])
         with torch.no_grad():
             self.log_alpha.copy_(state["log_alpha"])
-            self.log_prior.copy_(state["log_prior"])
             for name, weight in self.average.items():
                 weight.copy_(state["average"][name])
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))

@@ -107,7 +107,8 @@ def load(folder):
     folder = Path(folder)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         if not (folder / name).is_file():
-            raise ConfigError(f"no language model in {folder}: {name} is missing; the stage language_model makes it")
+            stage = "also_model" if "also_model" in folder.parts else "language_model"
+            raise ConfigError(f"no language model in {folder}: {name} is missing; the stage {stage} makes it")
     from transformers import AutoModelForCausalLM
 
     without_bars()
