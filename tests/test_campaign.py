@@ -20,7 +20,7 @@ def pipeline(tmp_path, monkeypatch):
 
     def make(stale, frozen=()):
         played = []
-        names = ["digests", "scenarios@a", "baseline@a-x", "train@a-y", "paper@z"]
+        names = ["digests", "scenarios@a", "also_model@a", "baseline@a-x", "train@a-y", "also@a-z", "paper@z"]
         monkeypatch.setattr(campaign, "check", lambda *_: None)
         monkeypatch.setattr(campaign, "check_weeks", lambda *_: None)
         monkeypatch.setattr(campaign, "check_frozen", lambda *_: None)
@@ -40,7 +40,9 @@ def pipeline(tmp_path, monkeypatch):
 
 
 def test_what_cells_need_is_made_first_then_all_stale_cells_are_one_campaign(pipeline):
-    assert pipeline({"digests", "train@a-y", "baseline@a-x"}) == [["digests", "scenarios@a"], ["baseline@a-x", "train@a-y"]]
+    made = ["digests", "scenarios@a", "also_model@a"]
+    assert pipeline({"digests", "train@a-y", "baseline@a-x"}) == [made, ["baseline@a-x", "train@a-y"]]
+    assert pipeline({"also_model@a", "also@a-z"}) == [made, ["also@a-z"]]
     assert pipeline({"train@a-y", "paper@z"}) == [["train@a-y"]]
     assert pipeline({"train@a-y", "baseline@a-x"}, frozen=["train"]) == [["baseline@a-x"]]
 

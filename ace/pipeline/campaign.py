@@ -33,8 +33,8 @@ from ace.pipeline.repro import (
 )
 from ace.pipeline.workspace import check, check_weeks, prepare, profiles, read_pipeline
 
-NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models")
-CELLS = workspace.CELLS - {"language_model"}
+NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models", "also_model", "pretrained_model")
+CELLS = workspace.CELLS - {*NEEDED}
 
 
 def run(folder):
