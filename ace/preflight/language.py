@@ -28,8 +28,11 @@ def findings(cells, workspace):
     asked = {}
     for cell in cells:
         if cell.settings.uses_llm:
-            source = source_of(cell, workspace) if cell.settings.llm.client == "checkpoint" else ""
-            asked.setdefault((cell.settings.llm.model_dump_json(), source), []).append(cell)
+            llm = cell.settings.llm
+            source = source_of(cell, workspace) if llm.client == "checkpoint" else ""
+            # a server is asked once, whatever it is asked with: dead, it is dead for all
+            who = f"{llm.path} {llm.model}" if llm.client == "server" else llm.model_dump_json()
+            asked.setdefault((who, source), []).append(cell)
     checks = {"embedded": _embedded, "checkpoint": _checkpoint, "server": _server, "replay": _replay}
     for group in asked.values():
         llm = group[0].settings.llm
@@ -69,15 +72,18 @@ def _embedded(llm, cells, workspace):
 
 def _manifests(cells, workspace):
     """The set of actions is read from llm.path, which a server and a replay need for something else."""
-    cure = f"llm: {{path: {MODEL_FOLDER}}}"
+    lacking = {}
     for cell in cells:
         path = cell.settings.llm.path
         reads = cell.needs_manifest or cell.diagnoses
         manifest = workspace / path.replace("{env}", cell.environment) / "model_manifest.json"
         if reads and not _maker(cell.settings.llm, [cell]) and not manifest.is_file():
-            text = f"reads model_manifest.json of the embedded model in llm.path = {_safe(path)!r}, where none is"
-            text += f": give {cell.variant} `{cure}`, and ask servers and replays in variants of their own"
-            yield fail(cell.stage, text)
+            lacking.setdefault(path, []).append(cell)
+    for path, found in lacking.items():
+        variants = ", ".join(dict.fromkeys(cell.variant for cell in found))
+        text = f"read model_manifest.json of the embedded model in llm.path = {_safe(path)!r}, where none is"
+        text += f": give {variants} `llm: {{path: {MODEL_FOLDER}}}`, and ask servers and replays in variants of their own"
+        yield fail(f"{found[0].stage}{f' and {len(found) - 1} more' if len(found) > 1 else ''}", text)
 
 
 # --- a checkpoint -----------------------------------------------------------------------------------------------------
