@@ -144,7 +144,9 @@ def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
 
 
 def with_controls(p):
-    """Variants whose roles a checkpoint has to hold beside, or without, those of the language model; one with marks, too."""
+    """Variants whose roles a checkpoint has to hold beside, or without, those of the language model; one with marks, too, and one
+    that is in branches most of its time."""
+    p["variants"]["ace_guarded"]["also"]["every"] = 20
     p["variants"]["controls"] = {
         "refine": {"proposer": "frequency"}, "shape": {"judge": "random"}, "train": {"marks": [40, 50, 100, 160]},
     }  # fmt: skip
@@ -159,6 +161,7 @@ def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equippe
         assert done.returncode == 0, done.stderr
         manifest = files(undisturbed, variant)["manifest.json"]
         assert all(sum(counts.values()) > 0 for counts in manifest["roles"].values() if counts) and manifest["roles"]
+        assert variant != "ace_guarded" or manifest["roles"]["signal"]["branches"] > 4
     folder = equipped(with_controls)
     code = (
         "from ace import experiment; experiment.CHECKPOINT_EVERY_S = 0.0\n"

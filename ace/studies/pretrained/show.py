@@ -34,9 +34,10 @@ def read(results):
 
 
 def write_pretrained(results, folder):
-    """Writes pretrained.{csv,md,tex} and pretrained_figure.{png,pdf,csv,md} into folder. Returns the table."""
+    """Writes pretrained.{csv,md,tex} in percent and pretrained_figure.{png,pdf,csv,md} into folder. Returns the table as read."""
     table = read(results)
-    write_table(folder, "pretrained", table, HEAD, cells(table), "A pretrained language model", note("pretrained"))
+    written = table.assign(**{name: 100 * table[name] for name in ("value", "ci_low", "ci_high")})
+    write_table(folder, "pretrained", written, HEAD, cells(table), "A pretrained language model", note("pretrained"))
     draw(table, Path(folder))
     return table
 
