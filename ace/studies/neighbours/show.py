@@ -17,6 +17,7 @@ from ace.report.runs import ReportError
 from ace.report.style import save, theme
 from ace.run_files import frame
 
+MOST_NAMED = 12
 POINTS = ["decisions", "diagnosis", "configuration", "gain", "survival", "in force after it"]
 
 
@@ -68,9 +69,9 @@ def write_also(run, folder):
 
 
 def write_camel(run, folder):
-    """<folder>/run.{png,pdf} and named.csv. Left: epsilon and the share of decisions masked so far; right: substations in a mask,
-    mean so far. Returns the table of `named`."""
-    curve = frame(run.training)
+    """<folder>/run.{png,pdf} and named.csv. Left: epsilon and the share of decisions masked so far; right: the table of `named`,
+    which is returned."""
+    curve, table = frame(run.training), named(run)
     if "epsilon" not in curve:
         raise ReportError(f"{_title(run)}: no run of CAMEL, it has no masks")
     with theme():
@@ -80,10 +81,11 @@ def write_camel(run, folder):
         left.plot(curve["decisions"], curve["masked"], color="C1", label="masked so far")
         left.set(xlabel="decisions", ylabel="share of the decisions", ylim=(-0.02, 1.04), title=_title(run))
         left.legend(fontsize="small")
-        right.plot(curve["decisions"], curve["mask_substations"], color="C2")
-        right.set(xlabel="decisions", ylabel="substations in a mask", ylim=(0, None))
+        most = table.head(MOST_NAMED)[::-1]
+        right.barh(most["substation"], most["regions"], color="C2")
+        right.set(xlabel=f"regions, of {run.manifest['roles']['mask']['states']}")
+        right.grid(axis="y", visible=False)
         save(figure, Path(folder) / "run")
-    table = named(run)
     write_csv(table, Path(folder) / "named.csv")
     return table
 
@@ -94,6 +96,6 @@ def _title(run):
 
 def named(run):
     """Of how many regions each substation is a part, the most frequent first."""
-    count = run.manifest["roles"]["mask"]
+    count = run.manifest.get("roles", {}).get("mask", {})
     found = Counter({name: n for name, n in count.items() if name.startswith("substation ")})
     return pd.DataFrame(found.most_common(), columns=["substation", "regions"])
