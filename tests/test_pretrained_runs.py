@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,12 +15,14 @@ from test_pretrained import write_base
 
 from ace import config, experiment
 from ace.grid.environment import World
+from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
 from ace.llm.models import corpus, pretrained, training, tuning
+from ace.llm.models.heldout import save_states
 from ace.llm.text import TextMap
 from ace.report.runs import ReportError
 from ace.studies.pretrained import measure as study
-from ace.studies.pretrained import show
+from ace.studies.pretrained import show, transcripts
 
 TUNED = "results/pretrained_model/case14"
 SMALL = {"form": "transplanted", "seed": 7, "states": 30, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4,
@@ -198,6 +201,59 @@ def test_what_is_shown_of_the_study(project, measured, tmp_path):
     assert lookup[4].startswith(f"{100 * value['finetuned', 30, 'one_proposal_minus_frequency']:+.1f} ")
     with pytest.raises(ReportError, match="run python -m ace"):
         show.write_pretrained(tmp_path, tmp_path)
+
+
+def test_transcripts_are_chosen_by_their_rule(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    place = project / "results/language_model/case14/heldout.npz"
+    assert transcripts.main(["case14"]) == 1
+    assert "stage language_model makes them" in capsys.readouterr().err
+    params = config.load()
+    world = World(params.environment("case14"), params.scenarios, params.base.operator)
+    manifest = json.loads((project / TUNED / "model_manifest.json").read_text())
+    states, _ = study.heldout_states(world, WhatIf(world), np.array(manifest["actions"]), 10, params.base.refine.margin, 8, 7)
+    save_states(states, place)
+    assert transcripts.main(["case14"]) == 0
+    path = project / "results/studies/pretrained/case14/transcripts.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert f"{len(lines)} transcripts" in capsys.readouterr().out
+    helped = [line["first_helped"] for line in lines]
+    assert lines and max(sum(helped), len(helped) - sum(helped)) <= transcripts.EACH
+    assert [line["state"] for line in lines] == sorted({line["state"] for line in lines})
+    for line in lines:
+        assert line["first_helped"] == (line["helped"] and len(line["rounds"]) == 1)
+        assert all(set(said) == set(transcripts.SHOWN) and said["verdict"] for said in line["rounds"])
+    assert transcripts.write("case14", "again") == lines, "the same twice"
+    shown = show.transcripts_as_markdown(project / "results").strip().splitlines()
+    assert len(shown) == 2 + sum(len(line["rounds"]) for line in lines)
+    assert lines[0]["rounds"][0]["verdict"] in shown[2]
+    assert "No transcripts" in show.transcripts_as_markdown(project / "nowhere")
+
+
+class Played:
+    """An actor whose replies help at once where the state says so, else in the second round or never."""
+
+    def __init__(self):
+        self.recorder = SimpleNamespace(calls=0, records=[])
+
+    def refine(self, cases, seed):
+        (case,) = cases
+        rounds = {"first": 1, "second": 2, "never": 5}[case.state]
+        said = {"prompt": "p", "reply": "r", "parse": "a", "verdict": "v", "tokens": 3}
+        self.recorder.records += [said] * rounds
+        self.recorder.calls += rounds
+        return [None if case.state == "never" else SimpleNamespace(improved=True)]
+
+
+def test_a_kind_of_transcripts_that_is_full_is_left_out():
+    states = ["first", "first", "first", "never", "second", "never", "first"]
+    lines = transcripts.choose(Played(), states, 7, each=2)
+    assert [line["state"] for line in lines] == [0, 1, 3, 4]
+    assert [(line["first_helped"], line["helped"], len(line["rounds"])) for line in lines] == [
+        (True, True, 1), (True, True, 1), (False, False, 5), (False, True, 2)
+    ]  # fmt: skip
+    assert [line["state"] for line in transcripts.choose(Played(), ["never"], 7, each=2)] == [0], "the states end before"
 
 
 def test_intervals_of_the_study_are_over_scenarios():

@@ -1,5 +1,7 @@
-"""The table and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`)."""
+"""The table and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`), and
+its transcripts (`transcripts.py`)."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ NAMES = {
 LOOK = {name: (f"C{number}", marker) for number, (name, marker) in enumerate(zip(NAMES, "vosD^P", strict=True))}
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states"]
+SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
 
 
 def read(results):
@@ -62,6 +65,17 @@ def cells(table):
             thousands(found.loc["one_proposal", "n"]),
         ])  # fmt: skip
     return rows
+
+
+def transcripts_as_markdown(results):
+    """Every round of results/studies/pretrained/<env>/transcripts.jsonl as a row, or a line that says that there is none."""
+    rows = []
+    for path in sorted((Path(results) / "studies" / "pretrained").glob("*/transcripts.jsonl")):
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            for number, said in enumerate(line["rounds"], start=1):
+                place = [grid_label(path.parent.name), str(line["state"])] if number == 1 else ["", ""]
+                rows.append([*place, str(number), " ".join(said["reply"].split()), said["verdict"]])
+    return markdown(SAID, rows) if rows else "No transcripts: python -m ace.studies.pretrained.transcripts <environment>"
 
 
 def _order(table):
