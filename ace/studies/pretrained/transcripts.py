@@ -1,7 +1,7 @@
 """Transcripts of the tuned pretrained model as f_LLM, chosen by a rule: what it answers, and what the simulator says of it.
 
-The held-out states of the stage language_model (validation scenarios) are asked in their order, one by one, until EACH of them were
-helped by the first proposal and EACH were not; further ones of the kind that is full are left out. All rounds are written.
+The held-out states of the stage language_model (validation scenarios) are asked in their order, one by one, until EACH of them
+were helped by the first proposal and EACH were not; further ones of the kind that is full are left out. All rounds are written.
 
     python -m ace.studies.pretrained.transcripts wcci2020      # about a minute, after `make pretrained`
 """
