@@ -219,7 +219,9 @@ class Run:
                 continue  # within an episode: no place to stop
             elif event.kind == "mark":
                 calls = dict(zip(evaluate.CALLS, self._calls(), strict=True))
-                self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps, **self._in_branches()})
+                self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps})
+                if self.signal:
+                    self.marks[-1]["branch_steps"] = self.signal.steps
                 continue
             elif self.signal:
                 self.signal.after_episode(event.row)
@@ -297,10 +299,6 @@ class Run:
         self.validation_steps += self.training.env_steps - steps
         return float(np.mean([r.survival for r in results])), float(np.mean([r.reward_mean for r in results]))
 
-    def _in_branches(self):
-        """Environment steps of LLM-ALSO's branches, scoring included, of a run that has any."""
-        return {"branch_steps": self.signal.used["env_steps"] + self.signal.used["scoring_steps"]} if self.signal else {}
-
     def budget(self):
         """Everything the method used, by phase: power flows, language model calls, environment steps."""
         train = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": 0}
@@ -310,8 +308,9 @@ class Run:
         corpus = self.session.pretraining if self.session else (self.model_manifest or {}).get("budget", {})
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
         before = {"train": train, "validation": validation, "corpus": {name: int(corpus.get(name, 0)) for name in train}}
-        branches = [{**dict.fromkeys(train, 0), "env_steps": steps} for steps in self._in_branches().values()]
-        return before | dict(zip(["branches"], branches, strict=False)) | self.plays.used()
+        if self.signal:
+            before["branches"] = {**dict.fromkeys(train, 0), "env_steps": self.signal.steps}
+        return before | self.plays.used()
 
     def _fingerprint(self):
         """A checkpoint is continued only by the same settings, scenarios and code, as it was when this process read it."""

@@ -35,15 +35,14 @@ class Branch:
 
 
 class Branches:
-    """Clones of one run, one after the other.
+    """Clones of one run, one after the other, scored on the validation scenarios of its world.
 
-    learner: coevolve.CoEvolution, between two episodes; terms: terms.Terms; decisions: of a branch
-    split: of the world's scenarios that score.
+    learner: coevolve.CoEvolution, between two episodes; terms: terms.Terms; decisions: of a branch.
     """
 
-    def __init__(self, learner, terms, decisions, split="validation"):
+    def __init__(self, learner, terms, decisions):
         world, s = learner.world, learner.settings
-        self.learner, self.decisions, self.split = learner, decisions, split
+        self.learner, self.decisions = learner, decisions
         sac = SAC(world.catalogue, world.features.n, s.sac, seed=0)
         self.twin = CoEvolution(world, sac, s, 0, None)  # the seed is of no account: the state brings all streams
         self.twin.d_mix = ShapedSampler(self.twin.d_mix, terms)
@@ -70,7 +69,7 @@ class Branches:
         try:
             self._train()
             trained = world.env_steps - steps
-            results = list(play(world, Policy(twin.policy), self.split, range(len(world.sets[self.split]))))
+            results = list(play(world, Policy(twin.policy), "validation", range(len(world.sets["validation"]))))
             score = float(np.mean([result.reward / result.horizon for result in results]))
             survival = float(np.mean([result.survival for result in results]))
         except FloatingPointError as error:

@@ -31,6 +31,11 @@ class Trial:
     gain: float | None
 
 
+def best_of(trials):
+    """The one with the highest gain, the first of equals; None where none lived."""
+    return max((trial for trial in trials if trial.gain is not None), key=lambda trial: trial.gain, default=None)
+
+
 # --- text and back ----------------------------------------------------------------------------------------------------
 
 
@@ -57,15 +62,19 @@ def parse_diagnosis(reply, summary):
     return Parsed(failure)
 
 
+def weights_text(configuration):
+    """{term: weight} -> text, in the order of TERMS: "margin +0.3 , acting +0.1", or "none"."""
+    return " , ".join(f"{term} {configuration[term]:+.1f}" for term in TERMS if term in configuration) or "none"
+
+
 def configuration_text(configuration):
-    """{term: weight} -> text, in the order of TERMS."""
-    named = [f"{term} {configuration[term]:+.1f}" for term in TERMS if term in configuration]
-    return "configuration : " + (" , ".join(named) or "none")
+    """The line that the Generator writes."""
+    return f"configuration : {weights_text(configuration)}"
 
 
 def trial_text(trial):
     """A line of the Generator's prompt: terms, then the gain in percent of a step's reward."""
-    what = configuration_text(trial.configuration).removeprefix("configuration : ")
+    what = weights_text(trial.configuration)
     if trial.gain is None:
         return f"{what} : failed"
     points = round(100 * trial.gain)

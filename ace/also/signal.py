@@ -15,10 +15,8 @@ since the last one are the only candidate: they enter D_LLM if the branch with t
 
 from collections import Counter
 
-import numpy as np
-
 from ace.also.branches import Branches, gain
-from ace.also.roles import Critic, Generator, Trial, configuration_text, diagnosis_text
+from ace.also.roles import Critic, Generator, Trial, best_of, diagnosis_text, weights_text
 from ace.also.summary import summarise
 from ace.also.terms import TERMS, ShapedSampler, Terms, as_weights, random_configuration
 from ace.config.streams import generator
@@ -35,11 +33,9 @@ class LearningSignal:
 
     def __init__(self, learner, settings, seed, recorder=None):
         """learner: coevolve.CoEvolution, at its start; settings: config.settings.Settings; recorder: of a model, or None."""
-        self.learner, self.settings = learner, settings
-        world = learner.world
-        terms = Terms(world.catalogue.n_line, world.catalogue.dim_topo, settings.sac.gamma)
-        self.terms, self.branches = terms, Branches(learner, terms, settings.also.decisions)
-        self.sampler = learner.d_mix = ShapedSampler(learner.d_mix, terms)
+        self.learner, self.settings, self.terms = learner, settings, Terms.of(learner)
+        self.branches = Branches(learner, self.terms, settings.also.decisions)
+        self.sampler = learner.d_mix = ShapedSampler(learner.d_mix, self.terms)
         self.rng = generator(seed, "signal")
         self.critic, self.generator = (Critic(recorder), Generator(recorder)) if recorder else (None, None)
         self.episodes, self.points, self.configuration = [], [], {}
@@ -50,6 +46,11 @@ class LearningSignal:
     def counts(self):
         of_roles = [role.counts for role in (self.critic, self.generator) if role]
         return sum(of_roles, Counter(self._counts))
+
+    @property
+    def steps(self):
+        """Environment steps of all branches, scoring included."""
+        return self.used["env_steps"] + self.used["scoring_steps"]
 
     def after_episode(self, row):
         """To be called after every training episode. row: of its Event."""
@@ -62,11 +63,10 @@ class LearningSignal:
             self._point(decisions)
 
     def _point(self, decisions):
-        state = self.learner.state_dict()
         point = {"decisions": decisions, "in_force": self.configuration, "diagnosis": None, "trials": [], "promoted": None}
         self.points.append(point)
         if self.settings.also.source == "guard":
-            self._judge(state, point)
+            self._judge(point)
             return
         propose = self._proposer(point)
         found, trials = propose([]), []
@@ -75,6 +75,7 @@ class LearningSignal:
         if not self.settings.also.tested:
             self._promote(found[0], point)
             return
+        state = self.learner.state_dict()
         control = self._branch(state, {}, point)
         if self.configuration:
             found = [self.configuration, *(each for each in found if each != self.configuration)]
@@ -82,8 +83,8 @@ class LearningSignal:
             for configuration in filter(None, found):  # none at all is the control
                 branch = self._branch(state, configuration, point)
                 trials.append(Trial(configuration, gain(branch, control)))
-            best = max(trials, key=lambda trial: -np.inf if trial.gain is None else trial.gain, default=None)
-            if best and best.gain is not None and best.gain > self.settings.also.margin:
+            best = best_of(trials)
+            if best and best.gain > self.settings.also.margin:
                 self._promote(best.configuration, point)
                 return
             found = propose(trials) if number + 1 < self.settings.also.rounds else []
@@ -107,9 +108,7 @@ class LearningSignal:
         for name in PHASE:
             self.used[name] += getattr(branch, name)
         self._counts.update(branches=1, died=int(branch.died is not None))
-        said = {"configuration": configuration_text(configuration).removeprefix("configuration : ")}
-        if judgements is not None:
-            said = {"judgements": len(judgements)}
+        said = {"configuration": weights_text(configuration)} if judgements is None else {"judgements": len(judgements)}
         result = {name: getattr(branch, name) for name in ("score", "survival", "died", *PHASE)}
         point["trials"].append({**said, **result})
         return branch
@@ -131,11 +130,12 @@ class LearningSignal:
                 self.held[uid] = delta
         self.seen = d_llm.next_uid
 
-    def _judge(self, state, point):
+    def _judge(self, point):
         held = {uid: delta for uid, delta in self.held.items() if self.learner.d_llm.holds(uid)}
         self.held = {}
         if not held:
             return
+        state = self.learner.state_dict()
         control = self._branch(state, {}, point, {})
         better = gain(self._branch(state, {}, point, held), control)
         if better is not None and better > self.settings.also.margin:

@@ -42,10 +42,9 @@ def summarise(learner, terms, episodes, horizon):
     """Summary of a run as it stands. learner: coevolve.CoEvolution after some episode; terms: Terms;
     episodes: [(steps, blackout)] of training, all so far; horizon: steps."""
     latest, earlier = episodes[-EPISODES:], episodes[-2 * EPISODES : -EPISODES] or episodes[-EPISODES:]
-    d_rl, n = learner.d_rl, len(learner.d_rl)
-    uids = np.arange(d_rl.next_uid - n, d_rl.next_uid)
-    c = d_rl.columns
-    slots = (uids % d_rl.capacity)[c["is_decision"][uids % d_rl.capacity]][-DECISIONS:]
+    c = learner.d_rl.columns
+    slots = np.flatnonzero(c["is_decision"][: len(learner.d_rl)])
+    slots = slots[np.argsort(learner.d_rl.uids(slots))][-DECISIONS:]
     measured = terms.measures(c["x"][slots])
     with torch.no_grad():
         entropy = learner.sac.distribution(torch.from_numpy(c["x"][slots]), c["legal"][slots]).entropy()

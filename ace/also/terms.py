@@ -31,6 +31,12 @@ class Terms:
     def __init__(self, n_line, dim_topo, gamma):
         self.n_line, self.dim_topo, self.acting_cost = n_line, dim_topo, 1.0 - gamma
 
+    @classmethod
+    def of(cls, learner):
+        """Of the grid of a coevolve.CoEvolution."""
+        catalogue = learner.world.catalogue
+        return cls(catalogue.n_line, catalogue.dim_topo, learner.settings.sac.gamma)
+
     def measures(self, x):
         """x: (B, F) -> (B, 5): highest loading, sum of overloads, lines lost, elements on bus 2, longest overload in steps."""
         n = self.n_line

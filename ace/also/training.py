@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from tqdm import tqdm
 
 from ace import config, pool
@@ -84,8 +83,8 @@ def _of_generator(point, rule, rng):
     order = rng.permutation(len(trials))
     n = int(rng.integers(min(MOST_SHOWN, len(trials) - 1) + 1))
     shown, others = [trials[i] for i in order[:n]], [trials[i] for i in order[n:]]
-    best = max(others, key=lambda trial: -np.inf if trial.gain is None else trial.gain)
-    reply = configuration_text(best.configuration if best.gain is not None and best.gain > 0 else {})
+    best = roles.best_of(others)
+    reply = configuration_text(best.configuration if best and best.gain > 0 else {})
     return configuration_prompt(diagnosis_text(rule.failure(summary), summary), shown), reply
 
 
@@ -109,12 +108,8 @@ def make(environment, output="results", progress=True):
     world = own_world(params.environment(environment), params.scenarios, params.base.operator)
     tokenizer = embedded.make_tokenizer(TextMap(world), [text for pair in pairs + held for text in pair], ROLES, TURNS)
     model = embedded.make_model(tokenizer, given)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with embedded.one_thread():
         curve = embedded.fit(model, tokenizer, pairs, given.steps, given.batch_size, given.lr, given.seed, held, progress)
-    finally:
-        torch.set_num_threads(threads)
     folder = root / output / "also_model" / environment
     embedded.save(model, tokenizer, folder)
     pd.DataFrame(curve).round(4).to_csv(folder / "training_curve.csv", index=False, lineterminator="\n")
@@ -150,7 +145,7 @@ def trials_table(runs, rule):
     """A row a trial: run, decisions, failure, configuration, gain over the control in unshaped return, survival in scoring."""
     return pd.DataFrame(
         {"run": number, "decisions": point["decisions"], "failure": rule.failure(Summary(**point["summary"])),
-         "configuration": configuration_text(each["configuration"]).removeprefix("configuration : "),
+         "configuration": roles.weights_text(each["configuration"]),
          "gain": each["gain"], "survival": each["survival"]}
         for number, run in enumerate(runs) for point in run["points"] for each in point["trials"]
     )  # fmt: skip

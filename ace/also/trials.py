@@ -5,6 +5,7 @@ other part of the training scenarios scores them: no validation scenario has a p
 """
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -51,17 +52,18 @@ def make_run(environment, number, place):
     world.sets = {**world.sets, "train": Part(every, range(n)), "validation": Part(every, scoring)}
     seed = 1000 * given.seed + number
     learner = CoEvolution(world, SAC(world.catalogue, world.features.n, settings.sac, seed), settings, seed, lambda: (0.0, 0.0))
-    terms = Terms(world.catalogue.n_line, world.catalogue.dim_topo, settings.sac.gamma)
-    made = _trials(learner, terms, Branches(learner, terms, settings.also.decisions), given, generator(seed, "signal"))
+    made = _trials(learner, given, generator(seed, "signal"))
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as partial:
         partial.write_text(json.dumps(made))
     return made
 
 
-def _trials(learner, terms, branches, given, rng):
+def _trials(learner, given, rng):
     """Plays the run to its end and tries `configurations` at every point of it."""
-    episodes, summaries, points, used = [], [], [], {"decisions": 0, "env_steps": 0, "branches": 0}
+    terms = Terms.of(learner)
+    branches = Branches(learner, terms, learner.settings.also.decisions)
+    episodes, summaries, points, used = [], [], [], Counter(decisions=0, env_steps=0, branches=0)
     for event in learner.run():
         if event.kind != "episode":
             continue
@@ -76,11 +78,9 @@ def _trials(learner, terms, branches, given, rng):
         state, tried, control = learner.state_dict(), [], None
         for configuration in [{}, *(random_configuration(rng) for _ in range(given.configurations))]:
             branch = branches.run(state, as_weights(configuration))
-            used = {"decisions": used["decisions"] + branch.decisions, "branches": used["branches"] + 1,
-                    "env_steps": used["env_steps"] + branch.env_steps + branch.scoring_steps}  # fmt: skip
+            used.update(decisions=branch.decisions, env_steps=branch.env_steps + branch.scoring_steps, branches=1)
             control = control or branch
             tried.append({"configuration": configuration, "gain": gain(branch, control), "survival": branch.survival})
         points.append({"decisions": decisions, "summary": summary, "trials": tried})
-    used["decisions"] += learner.count["decisions"]
-    used["env_steps"] += learner.count["env_steps"]
+    used.update(decisions=learner.count["decisions"], env_steps=learner.count["env_steps"])
     return {"summaries": summaries, "points": points, "used": used}

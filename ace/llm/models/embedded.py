@@ -10,6 +10,7 @@ import copy
 import math
 import re
 import string
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,17 @@ def without_bars():
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def one_thread():
+    """torch computes with one thread: below two million parameters a second one gains nothing, and sums would differ."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def encode(tokenizer, samples):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ace.llm.clients import LocalClient
 from ace.llm.models import embedded, lora_under_shift
@@ -31,14 +30,10 @@ def train(params, corpus, textmap, folder, progress=False):
     unseen = writer.draw(min(n, UNSEEN), settings.seed + 1)
     tokenizer = embedded.make_tokenizer(textmap, [text for pair in pairs + unseen for text in pair])
     model = embedded.make_model(tokenizer, settings)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # below two million parameters a second one gains nothing, and sums would differ
-    try:
+    with embedded.one_thread():
         curve = embedded.fit(
             model, tokenizer, pairs, settings.steps, settings.batch_size, settings.lr, settings.seed, unseen, progress
         )
-    finally:
-        torch.set_num_threads(threads)
     embedded.save(model, tokenizer, folder)
     curve = pd.DataFrame(curve).round(4)
     curve.to_csv(Path(folder) / "training_curve.csv", index=False, lineterminator="\n")
