@@ -98,6 +98,8 @@ def environment(raw, name="wcci2020"):
         (lambda p: p["grid"]["also"].update(environments=["case14"]), ["grid.also.environments.0 = 'case14': it is not under"]),
         (lambda p: p["grid"]["also"].update(controls=["also_untested"]), ["grid.also.controls: they need 'wcci2020' under"]),
         (lambda p: p["grid"]["also"].update(variants=["ace"]), ["grid.also.variants: 'ace' stands under grid.variants too"]),
+        (lambda p: p["language_model"].update(heads=3), ["language_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
+        (lambda p: p["also_model"].update(heads=3), ["also_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
         (lambda p: p["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
         (lambda p: p["variants"]["ace_lean"].clear(), ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"]),
         (lambda p: p["grid"]["variants"].append("ace_lean"), ["grid.other_model", "'ace_lean' stands under variants too"]),

@@ -8,20 +8,9 @@ from ace.config.errors import Model
 from ace.config.settings import Count, Positive, Whole
 
 
-class LanguageModel(Model):
-    """The embedded model: its corpus, shape and training."""
+class Embedded(Model):
+    """Shape and training of a model that is made from scratch."""
 
-    seed: Count
-    scan: Whole
-    """States in which the whole catalogue is screened, to choose the actions from."""
-    states: Whole
-    """States of danger in which all chosen actions are simulated: the labels."""
-    heldout_states: Whole
-    """Of validation scenarios, for the proposal rates."""
-    actions: Whole
-    """Size of the set of actions, chosen by coverage on training states, from which the labels come."""
-    shortlist: Whole
-    """Candidates simulated in a scanned state."""
     hidden: Whole
     layers: Whole
     heads: Whole
@@ -37,7 +26,23 @@ class LanguageModel(Model):
         return self
 
 
-class AlsoModel(Model):
+class LanguageModel(Embedded):
+    """The embedded model: its corpus, shape and training."""
+
+    seed: Count
+    scan: Whole
+    """States in which the whole catalogue is screened, to choose the actions from."""
+    states: Whole
+    """States of danger in which all chosen actions are simulated: the labels."""
+    heldout_states: Whole
+    """Of validation scenarios, for the proposal rates."""
+    actions: Whole
+    """Size of the set of actions, chosen by coverage on training states, from which the labels come."""
+    shortlist: Whole
+    """Candidates simulated in a scanned state."""
+
+
+class AlsoModel(Embedded):
     """The embedded model of LLM-ALSO's two roles: trials on training weeks, and its training."""
 
     seed: Count
@@ -53,13 +58,6 @@ class AlsoModel(Model):
     """Decisions between two points with trials."""
     configurations: Annotated[int, Field(ge=2)]
     """Random configurations tried at a point, each in a branch of `base.also.decisions`."""
-    hidden: Whole
-    layers: Whole
-    heads: Whole
-    ffn: Whole
-    batch_size: Whole
-    steps: Whole
-    lr: Positive
 
 
 class PretrainedModel(Model):
