@@ -80,8 +80,8 @@ paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whe
 repro: setup ## bring the committed results up to date (half a minute when they are)
 	@python -m ace.pipeline.workspace repro
 
-campaign: setup ## all seeds of all stale cells in one pool; `make repro` then collects them; of a scale: SCALE=quick
-	@python -m ace.pipeline.campaign $(SCALE)
+campaign: setup ## all seeds of all stale cells in one pool; of a scale: SCALE=quick; some cells: ONLY='train@wcci2020-*'
+	@python -m ace.pipeline.campaign $(SCALE) $(if $(ONLY),--only '$(ONLY)')
 
 worker: setup ## a Dask worker a core for ACE_BACKEND=dask: make worker ACE_DASK=tcp://host:8786
 	dask worker '$(ACE_DASK)' --nthreads 1 --nworkers $${ACE_JOBS:-$$(nproc)} --no-dashboard

@@ -33,7 +33,7 @@ def small_params(change=None):
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["scale"], raw["seeds"] = "quick", [0]
     raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
-                   "lm_baselines": [], "other_model": [],
+                   "lm_baselines": [], "other_model": [], "more_seeds": {"seeds": [], "variants": []},
                    "ablations": {"environment": "case14", "seeds": [0], "variants": []},
                    "kept": ["ace", "sac"], "one_run": [], "also": {"environments": [], "variants": [], "controls": []},
                    "pretrained": {"environments": [], "seeds": [0], "variants": []},

@@ -18,7 +18,7 @@ from ace.preflight import language, machine, plan
 def pipeline(tmp_path, monkeypatch):
     """make(stale, frozen) -> what a campaign played; DVC and its stages are made up."""
 
-    def make(stale, frozen=()):
+    def make(stale, frozen=(), only="*"):
         played = []
         names = ["digests", "scenarios@a", "also_model@a", "baseline@a-x", "train@a-y", "also@a-z", "paper@z"]
         monkeypatch.setattr(campaign, "check", lambda *_: None)
@@ -33,7 +33,7 @@ def pipeline(tmp_path, monkeypatch):
             return SimpleNamespace(returncode=0, stdout=json.dumps({name: [] for name in command if name in stale}))
 
         monkeypatch.setattr(subprocess, "run", status)
-        assert campaign.run(tmp_path) == 0
+        assert campaign.run(tmp_path, only) == 0
         return played
 
     return make
@@ -45,6 +45,14 @@ def test_what_cells_need_is_made_first_then_all_stale_cells_are_one_campaign(pip
     assert pipeline({"also_model@a", "also@a-z"}) == [made, ["also@a-z"]]
     assert pipeline({"train@a-y", "paper@z"}) == [["train@a-y"]]
     assert pipeline({"train@a-y", "baseline@a-x"}, frozen=["train"]) == [["baseline@a-x"]]
+
+
+def test_some_cells_by_their_names_with_only_what_these_need(pipeline):
+    stale = {"digests", "also_model@a", "train@a-y", "baseline@a-x"}
+    assert pipeline(stale, only="*@a-y") == [["digests", "scenarios@a"], ["train@a-y"]]
+    with pytest.raises(campaign.WorkspaceError, match="no cell has a name like 'train@b-"):
+        pipeline(stale, only="train@b-*")
+    assert campaign.is_needed("scenarios@b", ["train@b-y"]) and not campaign.is_needed("scenarios@a", ["train@b-y"])
 
 
 def test_without_a_stale_cell_it_says_so(pipeline, capsys):
@@ -83,5 +91,9 @@ def test_what_was_measured_of_a_campaign_is_what_is_said_of_it():
     share = found.loc["campaign", "value"] / found.loc["dvc_repro", "value"]
     said = " ".join((ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split())
     assert f"the campaign takes {100 * share:.0f} % of `dvc repro`'s time" in said
-    for name, of in {"computed_after_campaign": "of 8 runs", "campaign_differs": "of 16", "killed_differs": "of 16"}.items():
+    for name, of in {
+        "computed_after_campaign": "of 8 runs",
+        "campaign_differs": "of 16",
+        "killed_differs": "of 16",
+    }.items():
         assert found.loc[name, "value"] == 0 and found.loc[name, "unit"].startswith(of), name

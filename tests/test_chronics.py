@@ -355,6 +355,27 @@ def test_an_environment_gets_the_weeks_that_are_planned(tmp_path, few_weeks):
     assert contents(folder) == before
 
 
+def test_test_weeks_follow_from_the_freeze_and_are_shown_beside_those_in_git(tmp_path, few_weeks, monkeypatch, capsys):
+    def frozen(commit):
+        return few_weeks.model_copy(update={"chronics": few_weeks.chronics.model_copy(update={"frozen_at": commit, "test": 3})})
+
+    assert "test" not in make.planned(frozen(""), "wcci2020")
+    of_zero, of_one = (make.planned(frozen(digit * 40), "wcci2020") for digit in "01")
+    assert len(of_zero["test"]) == 3 and of_zero["test"] != of_one["test"]
+    assert {split: of_zero[split] for split in make.DRAWN} == {split: of_one[split] for split in make.DRAWN}
+
+    monkeypatch.setattr(make, "root", lambda: tmp_path)
+    only = few_weeks.grid.model_copy(update={"environments": ["wcci2020"]})
+    zero, one = (frozen(digit * 40).model_copy(update={"grid": only}) for digit in "01")
+    make.make_weeks(zero, "wcci2020", tmp_path / zero.environment("wcci2020").weeks.path)
+    assert make.show_test_weeks(zero) == 0
+    shown = capsys.readouterr().out
+    assert "0" * 40 + " | the same in git" in shown and shown.count(str(of_zero["test"][0].seed)) == 2
+    assert make.show_test_weeks(one) == 1 and "OTHERS in git" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="nothing is frozen"):
+        make.show_test_weeks(frozen(""))
+
+
 @pytest.mark.parametrize("moved", range(1, 20, 3))
 def test_a_making_killed_while_it_replaces_files_is_noticed(tmp_path, few_weeks, monkeypatch, moved):
     folder, places = make.make_weeks(few_weeks, "wcci2020", tmp_path / "grid"), []
@@ -369,12 +390,12 @@ def test_a_making_killed_while_it_replaces_files_is_noticed(tmp_path, few_weeks,
     monkeypatch.setattr(make.os, "replace", killed)
     if moved > 18:  # so many files there are
         make.make_weeks(fewer, "wcci2020", folder)
-        assert [len(Weeks(folder, split)) for split in make.MADE] == [3, 2, 12]
+        assert [len(Weeks(folder, split)) for split in make.DRAWN] == [3, 2, 12]
         return
     with pytest.raises(KeyboardInterrupt):
         make.make_weeks(fewer, "wcci2020", folder)
     with pytest.raises(ConfigError, match="git checkout"):
-        [Weeks(folder, split) for split in make.MADE]
+        [Weeks(folder, split) for split in make.DRAWN]
 
 
 @pytest.mark.parametrize("failure", [ChronicsError("seed 7: infeasible"), KeyboardInterrupt()])
@@ -683,7 +704,7 @@ def test_a_forecast_error_is_measured_and_matched(case14):
 def committed(request):
     """(name of the grid, its part of params.yaml, {split: [Week]}): every committed week, its digest checked as it is read."""
     environment = PARAMS.environment(request.param)
-    return request.param, environment, {split: list(Weeks(ROOT / environment.weeks.path, split)) for split in make.MADE}
+    return request.param, environment, {split: list(Weeks(ROOT / environment.weeks.path, split)) for split in make.DRAWN}
 
 
 def test_what_is_planned_is_what_is_committed(committed):

@@ -78,6 +78,10 @@ def environment(raw, name="wcci2020"):
         (lambda p: p["scenarios"].update(load_sd=0.04), ["scenarios.load_sd: no such parameter"]),
         (lambda p: p["scenarios"]["resampled"].update(load_sd=2), ["scenarios.resampled.load_sd = 2"]),
         (lambda p: p["chronics"].update(days=0), ["chronics.days = 0"]),
+        (lambda p: p["chronics"].update(frozen_at="e8e0639e"), ["chronics.frozen_at = 'e8e0639e'"]),
+        (lambda p: p["scenarios"].update(test_split="test"), ["chronics.frozen_at, which is empty"]),
+        (lambda p: p["grid"]["more_seeds"].update(seeds=[0]), ["seeds + grid.more_seeds.seeds", "each seed once"]),
+        (lambda p: p["grid"]["more_seeds"].update(variants=["acee"]), ["grid.more_seeds.variants.0 = 'acee'", "grid.variants"]),
         (lambda p: p["chronics"].update(days=400), ["chronics.days = 400", "less than or equal to 7"]),
         (lambda p: p["chronics"].update(days=2), ["environments.wcci2022.horizon = 864", "chronics.days = 2 are 576 steps"]),
         *(
@@ -129,7 +133,7 @@ def test_one_line_that_names_the_key(tmp_path, change, words):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: p["scenarios"].update(test=13, test_split="test"),
+        lambda p: (p["scenarios"].update(test=13, test_split="test"), p["chronics"].update(frozen_at="0" * 40)),
         lambda p: (p["scenarios"].update(train=41), p["grid"].update(environments=["case14"])),
     ],
 )
@@ -175,6 +179,9 @@ def test_seeds_of_a_variant_are_those_of_where_it_is_declared(params):
         "grid2op_do_nothing": [0],
     }.items():  # fmt: skip
         assert params.seeds_of(variant) == seeds, variant
+    more = config.declared.MoreSeeds(seeds=[8, 9], variants=["sac"])
+    with_more = params.model_copy(update={"grid": params.grid.model_copy(update={"more_seeds": more})})
+    assert with_more.seeds_of("sac") == [*params.seeds, 8, 9] and with_more.seeds_of("ace") == params.seeds
     by_hand = params.model_copy(update={"variants": {**params.variants, "mine": {}, "idle": {"method": "reconnect"}}})
     assert by_hand.seeds_of("mine") == params.seeds and by_hand.seeds_of("idle") == [0]
 

@@ -57,7 +57,7 @@ class Params(Model):
         """Seeds that a variant is run with: one where nothing is learned, those of the ablations for what is declared there."""
         grid = self.grid
         if variant in [*grid.variants, *grid.other_model, *grid.also.variants]:
-            return list(self.seeds)
+            return [*self.seeds, *(grid.more_seeds.seeds if variant in grid.more_seeds.variants else [])]
         for names, seeds in (
             (grid.ablations.variants, grid.ablations.seeds), (grid.also.controls, grid.ablations.seeds),
             (grid.pretrained.variants, grid.pretrained.seeds), (grid.budget.variants, grid.budget.seeds),
@@ -160,7 +160,9 @@ def _mistakes(params, source):
             found.append(f"{source}: {key} = {name!r}: no such {what}{meant(name, names)}")
 
     groups = {"ablations": grid.ablations, "pretrained": grid.pretrained, "budget": grid.budget}
-    for key, seeds in {"seeds": params.seeds, **{f"grid.{name}.seeds": each.seeds for name, each in groups.items()}}.items():
+    of_groups = {f"grid.{name}.seeds": each.seeds for name, each in groups.items()}
+    more = {"seeds + grid.more_seeds.seeds": [*params.seeds, *grid.more_seeds.seeds]} if grid.more_seeds.seeds else {}
+    for key, seeds in {"seeds": params.seeds, **more, **of_groups}.items():
         if len(set(seeds)) < len(seeds):
             found.append(f"{source}: {key} = {seeds}: each seed once")
     for key in ("environments", "variants", "language_models"):
@@ -202,6 +204,9 @@ def _mistakes(params, source):
             settings = variants.get(name)
             if settings and settings.home != home:
                 found.append(f"{source}: {key}.{i} = {name!r}: it belongs to {settings.home}")
+    for i, name in enumerate(grid.more_seeds.variants):
+        if name not in grid.variants:
+            found.append(f"{source}: grid.more_seeds.variants.{i} = {name!r}: it is not under grid.variants")
     run_by = {}
     for key in ("variants", "ablations.variants", "also.variants", "also.controls", "pretrained.variants", "budget.variants"):
         for name in dict.fromkeys(lists[f"grid.{key}"][0]):

@@ -8,6 +8,13 @@ from ace.config.errors import Model
 from ace.config.settings import Count, Whole
 
 
+class MoreSeeds(Model):
+    """Seeds that some of the grid's variants have beside those of all."""
+
+    seeds: list[Count]
+    variants: list[str]
+
+
 class Ablations(Model):
     """Variants that take ACE apart, on one environment and with seeds of their own."""
 
@@ -48,6 +55,7 @@ class Grid(Model):
     environments: Annotated[list[str], Field(min_length=1)]
     variants: list[str]
     """What learns: one run for each seed."""
+    more_seeds: MoreSeeds
     other_model: list[str]
     """The same, each with a language model that is made for it: its corpus or shape is another."""
     baselines: list[str]

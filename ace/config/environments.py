@@ -100,6 +100,10 @@ class Chronics(Model):
     train: Whole
     validation: Whole
     development_test: Whole
+    test: Count
+    """Made once `frozen_at` names a commit."""
+    frozen_at: Annotated[str, Field(pattern="^([0-9a-f]{40})?$")]
+    """The commit that froze code, parameters, contrasts and cells: its hash decides the test weeks. Empty: not frozen yet."""
 
 
 def misfits(params):
@@ -114,8 +118,9 @@ def misfits(params):
         if horizon > steps:
             found.append(f"environments.{name}.horizon = {horizon}: chronics.days = {made.days} are {steps} steps")
     wanted = [("scenarios.train", used.train, "train"), ("scenarios.validation", used.validation, "validation")]
-    if used.test_split != "test":  # how many of those are made, no parameter says
-        wanted.append(("scenarios.test", used.test, used.test_split))
+    wanted.append(("scenarios.test", used.test, used.test_split))
+    if weekly and used.test_split == "test" and not made.frozen_at:
+        found.append("scenarios.test_split = 'test': test weeks follow from the commit chronics.frozen_at, which is empty")
     for study in ("foresight", "proposers"):
         episodes = getattr(params, study).episodes
         wanted.append((f"scenarios.validation + {study}.episodes", used.validation + episodes, "validation"))

@@ -2,10 +2,11 @@
 
     python -m ace.pipeline.campaign           of the folder that this is called in: the repository, or a workspace
     python -m ace.pipeline.campaign quick     of the workspace of that scale, which is made first
+    ... --only '*@wcci2020-*'                 of the cells alone whose stage has such a name
 
 `dvc repro` alone runs one cell after the other. Here what cells need is made first (digests, scenarios, language models), then
-the runs of all of them, which wait below checkpoints/ for `dvc repro`: that collects them without computing. A killed campaign
-goes on where it was when it is called again.
+the runs of all of them, which wait below checkpoints/ for `dvc repro`: that collects them without computing. An interrupted
+campaign resumes when it is called again.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 from ace.pipeline import workspace
@@ -35,10 +37,12 @@ from ace.pipeline.workspace import check, check_weeks, prepare, profiles, read_p
 
 NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models", "also_model", "pretrained_model")
 CELLS = workspace.CELLS - {*NEEDED}
+FOR = {"language_models": {"other_model"}, "also_model": {"also", "also_control"}, "pretrained_model": {"pretrained"}}
+"""Models that only some kinds of cells need."""
 
 
-def run(folder):
-    """The campaign of a folder. Returns an exit code."""
+def run(folder, only="*"):
+    """The campaign of a folder's cells with names like `only`. Returns an exit code."""
     check(folder, folder / "params.yaml")
     _, frozen, commit = read_pipeline(folder)
     if set(frozen) >= CELLS:
@@ -47,7 +51,13 @@ def run(folder):
     check_frozen(folder, frozen, commit)
     check_weeks(folder)
     stages = stage_names(folder)
-    needed, cells = ([name for name in stages if kind(name) in kinds and kind(name) not in frozen] for kinds in (NEEDED, CELLS))
+    needed, cells = (
+        [name for name in stages if kind(name) in kinds and kind(name) not in frozen] for kinds in (NEEDED, CELLS)
+    )
+    cells = [name for name in cells if fnmatch(name, only)]
+    if not cells:
+        raise WorkspaceError(f"no cell has a name like {only!r}; `dvc stage list --name-only` shows all")
+    needed = [name for name in needed if is_needed(name, cells)]
     if stale(folder, needed):
         code = repro(folder, targets=needed, frozen=frozen, commit=commit)
         if code:
@@ -59,8 +69,21 @@ def run(folder):
     print(f"stale: {', '.join(cells)}", flush=True)
     code = play(folder, cells)
     if not code:
-        print("all of their runs are finished; `make repro`, or the scale's own target, collects them without computing")
+        print(
+            "all of their runs are finished; `make repro`, or the scale's own target, collects them without computing,"
+        )
+        print(f"or these cells alone: .venv/bin/dvc repro {' '.join(cells)}")
     return code
+
+
+def is_needed(stage, cells):
+    """Whether one of the cells needs this stage, which none of them is."""
+    of_grid = [cell for cell in cells if "@" not in stage or grid(cell) == grid(stage)]
+    return any(kind(cell) in FOR.get(kind(stage), CELLS) for cell in of_grid)
+
+
+def grid(stage):
+    return stage.partition("@")[2].partition("-")[0]
 
 
 def stale(folder, stages):
@@ -88,8 +111,13 @@ def play(folder, cells):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.campaign", description=__doc__.splitlines()[0])
     parser.add_argument("scale", nargs="?", choices=profiles(), help="a folder of profiles/; else the present folder")
-    scale = parser.parse_args(arguments).scale
-    return ended(lambda: run(prepare(scale, ROOT / "profiles" / scale / "params.yaml") if scale else Path.cwd()), "campaign")
+    parser.add_argument("--only", default="*", metavar="NAMES", help="of cells, with * for any part of a name")
+    given = parser.parse_args(arguments)
+
+    def folder():
+        return prepare(given.scale, ROOT / "profiles" / given.scale / "params.yaml") if given.scale else Path.cwd()
+
+    return ended(lambda: run(folder(), given.only), "campaign")
 
 
 if __name__ == "__main__":

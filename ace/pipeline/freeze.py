@@ -1,0 +1,128 @@
+"""The freeze: what was fixed before any test week was made, and whether it still is.
+
+    python -m ace.pipeline.freeze          what is run otherwise than it was frozen
+    python -m ace.pipeline.freeze --write  freezes the present commit: results/freeze.json, and chronics.frozen_at in params.yaml
+    python -m ace.chronics.make            test weeks, as they follow from that commit and as they are in git
+
+Frozen are the programs that make weeks, models and cells, all parameters of cells, and the contrasts. Tables and figures are not:
+they are made of the cells, by frozen contrasts. What turns out wrong is mended in the open: its new digest stands under `mended`
+with the reason, which `docs/known_issues.md` tells.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from ace import config
+from ace.config.errors import exit_code
+from ace.pipeline.digests import DigestError, digest, parameters, programs
+
+FREEZE, CONTRASTS = Path("results/freeze.json"), Path("ace/report/contrasts.yaml")
+PROGRAMS = [
+    "00_weeks",
+    "01_grids_and_actions",
+    "02_language_model",
+    "03_train",
+    "03_train_baseline",
+    "03_train_lm_baseline",
+]
+PROGRAMS += ["05_pretrained_model", "06_also_model"]
+MODELS = ["language_model", "also_model", "pretrained_model"]
+
+
+def state(root, params):
+    """{name: digest} of all that is frozen, a cell's with its seeds: "programs.03_train", "cells.wcci2020.ace", ..."""
+    code, read = programs(root), parameters(params)
+    found = {f"programs.{name}": code[name] for name in PROGRAMS}
+    found |= {f"sections.{name}": read["sections"][name] for name in MODELS}
+    found |= {f"environments.{name}": read["environments"][name] for name in params.grid.environments}
+    found |= {f"language_models.{name}": read["language_models"][name] for name in params.grid.other_model}
+    for environment, variant in dict.fromkeys((env, variant) for _, env, variant in params.grid.cells):
+        seeds = " ".join(map(str, params.seeds_of(variant)))
+        found[f"cells.{environment}.{variant}"] = f"{read['cells'][environment][variant]} seeds {seeds}"
+    found["contrasts"] = digest(YAML(typ="safe").load((root / CONTRASTS).read_text(encoding="utf-8")))
+    return found
+
+
+def differences(frozen, now):
+    """What is run otherwise than it was frozen and not mended: messages. A cell may have fewer seeds, or not be run yet."""
+    found = []
+    for name, value in now.items():
+        then = frozen["state"].get(name)
+        is_cell = name.startswith("cells.")
+        if then is None:
+            found.append(f"{name}: not in the freeze")
+        elif value != then and value != frozen["mended"].get(name, {}).get("to"):
+            (digest_now, _, seeds), (digest_then, _, all_seeds) = value.partition(" seeds "), then.partition(" seeds ")
+            if not (is_cell and digest_now == digest_then and set(seeds.split()) <= set(all_seeds.split())):
+                found.append(f"{name}: {value}, frozen as {then}")
+    return found
+
+
+def freeze(root):
+    """Freeze the commit of the working tree. Raises ConfigError if there is a change that it does not hold, or was one before."""
+    params = config.load(root / "params.yaml")
+    if params.chronics.frozen_at:
+        raise config.ConfigError(f"params.yaml: chronics.frozen_at = {params.chronics.frozen_at}: frozen already")
+    changed = _git(root, "status", "--porcelain")
+    if changed:
+        raise config.ConfigError(
+            f"{len(changed.splitlines())} uncommitted changes: a freeze is of a commit; commit them first"
+        )
+    commit, path = _git(root, "rev-parse", "HEAD"), root / "params.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r'(?m)^(chronics: .*\bfrozen_at: )""', rf'\1"{commit}"', text), encoding="utf-8")
+    about = {"commit": commit, "state": state(root, config.load(path)), "mended": {}}
+    (root / FREEZE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    print(f"frozen: {commit}; now make the test weeks, `make weeks`")
+    return 0
+
+
+def check(root):
+    """Say what differs from the freeze. Returns an exit code."""
+    params = config.load(root / "params.yaml")
+    commit = params.chronics.frozen_at
+    if not commit:
+        print("nothing is frozen yet")
+        return 0
+    frozen = json.loads((root / FREEZE).read_text(encoding="utf-8"))
+    wrong = (
+        differences(frozen, state(root, params))
+        if frozen["commit"] == commit
+        else [f"{FREEZE} is of {frozen['commit']}"]
+    )
+    for line in wrong:
+        print(f"differs: {line}", file=sys.stderr)
+    if not wrong:
+        print(f"as frozen at {commit}: {len(params.grid.cells)} cells, what makes them, and the contrasts")
+    return 1 if wrong else 0
+
+
+def _git(root, *arguments):
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    if done.returncode:
+        raise config.ConfigError(f"git {arguments[0]}: {' '.join(done.stderr.split())}")
+    return done.stdout.strip()
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m ace.pipeline.freeze", description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="freeze the present commit")
+    write = parser.parse_args(arguments).write
+
+    def run():
+        try:
+            return (freeze if write else check)(Path.cwd())
+        except DigestError as error:
+            raise config.ConfigError(str(error)) from None
+
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
