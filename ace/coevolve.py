@@ -2,9 +2,9 @@
 
     1. SAC acts in the environment; transitions go to D_RL             `episode`, `_store`
     2. f_LLM refines bad cases; what is validated goes to D_LLM        `_refine`, `_keep`
-    3. g_LLM adjusts the rewards of key decisions, also in D_LLM       `_shape`
+    3. g_LLM adds key decisions with adjusted rewards to D_LLM         `_shape`
     4. SAC learns from D_mix                                           `_learn`
-    5. the language model is LoRA-tuned, RL's good decisions included  `_finetune`
+    5. LoRA round on validated answers and lessons of the policy       `_finetune`
 
 `CoEvolution.run()` is a generator; progress, logging, checkpoints and plots are its consumers. Each mechanism is a switch:
 without an actor, a critic and a tuner this is plain SAC, and nothing else differs.

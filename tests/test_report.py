@@ -869,7 +869,7 @@ def test_methods_of_another_makers_processor_are_named_below_the_main_table(para
         run_on(variant, cpu)
     main = results / "main/main.md"
     tables.write_main(params, results, results / "main")
-    assert "another maker's processor than ACE, at least in part: ACE without f_LLM." in main.read_text()
+    assert "processor of another vendor than ACE: ACE without f_LLM." in main.read_text()
     run_on("ace_no_actor", "Intel(R) Xeon(R) Processor")
     tables.write_main(params, results, results / "main")
-    assert "another maker" not in main.read_text()
+    assert "another vendor" not in main.read_text()

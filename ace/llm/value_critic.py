@@ -2,8 +2,8 @@
 
     {delta r_k} = g_LLM(T_tau(tau), T_k(s_k, a_k)) in {-2K, -K, +K, +2K},    k: abs(r_k) > r̿
 
-T_tau and T_k are in `text.py`. As f_LLM it only sees text and returns checked values: what can't be parsed changes nothing
-and is counted. The loop writes the adjustments into D_RL (`CoEvolution._shape`).
+T_tau and T_k are in `text.py`. Like f_LLM it only sees text and returns checked values: what can't be parsed changes nothing
+and is counted. The loop writes the adjustments into D_LLM as further rows (`CoEvolution._shape`; `shape.into: d_rl`: into D_RL).
 """
 
 from collections import Counter

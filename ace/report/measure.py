@@ -35,8 +35,8 @@ def judge(estimate, size, null=0.0, reached=None):
     """The verdict of a comparison; the estimate is oriented so that the paper's sign is "above null", size >= null.
 
     reproduced: the interval lies above null and the value reaches size (or reached, the claim's own criterion, is met). partly:
-    only the former. contradicted: the interval ends below size; it excludes even the size asked for (half of the paper's), or
-    has the opposite sign. inconclusive: it excludes neither no effect nor that size. not tested: there is no interval.
+    only the former, even where the interval ends below size. contradicted: the interval does not lie above null, and lies
+    wholly below size (half of the paper's). inconclusive: it includes both null and size. not tested: there is no interval.
     """
     if not np.isfinite([*estimate]).all():
         return "not tested"

@@ -1,4 +1,4 @@
-"""The three buffers of the paper: D_RL (what the agent did), D_LLM (validated refinements), D_mix (batches of both).
+"""The paper's buffers: D_RL (what the agent did), D_LLM (validated refinements and judged decisions), D_mix (batches of both).
 
 A row is one decision and the quiet steps after it (semi-Markov, our reading): reward = (1-gamma) sum_i gamma^i
 r_{t+i+1} over its n steps, discount = gamma^n, 0 on blackout. Rows are named by a uid that counts up from 0 and is
