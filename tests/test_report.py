@@ -757,6 +757,16 @@ def test_c7_once_a_7b_model_was_asked(params, results, seconds, verdict):
     assert verdict_of("C7", params, results) == (verdict, pytest.approx(seconds))
 
 
+def test_c7_reports_the_pretrained_models_seconds_where_it_was_run(params, results):
+    assert "ace_pretrained" not in row(claims.evaluate(runs.read(params, results)), id="C7")["evidence"]
+    declare(params, results, {"ace_pretrained": 0.6})
+    for env, seed in itertools.product(ENVS, params.seeds):
+        change_provenance(results, f"{env}/ace_pretrained/seed={seed}", {"wall_s": {"llm": 40 * 0.25}})
+    found = row(claims.evaluate(runs.read(params, results)), id="C7")
+    assert found["verdict"] == "not tested" and "seconds a call in ace: wcci2020 2, case14 2; " in found["evidence"]
+    assert found["evidence"].endswith("seconds a call in ace_pretrained: wcci2020 0.25, case14 0.25")
+
+
 @pytest.mark.parametrize(("refined", "verdict"), [(400, "reproduced"), (683, "contradicted"), (286, "contradicted")])
 def test_c3_once_declared(params, results, refined, verdict):
     declare(params, results, {"ace_rbar_zero": 0.6}, {"ace_rbar_zero": refined})
