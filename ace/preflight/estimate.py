@@ -238,7 +238,7 @@ class Estimate:
             file = f"results/{MEASURED[1]}"
             raise NotMeasured(f"{file} has no row for {missing}: python -m benchmarks.pretrained_cost writes it") from None
         asked = f"client {llm.client}, model {llm.model or llm.path!r}"
-        self.figures[f"{seconds:.3g} s a {unit}, {asked}"] = f"results/{MEASURED[1]}, one core: {how}"
+        self.figures[f"{seconds:,.2f} s a {unit}, {asked}"] = f"results/{MEASURED[1]}, one core: {how}"
         return seconds
 
     def model_s(self):

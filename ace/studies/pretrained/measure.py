@@ -164,8 +164,8 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
 
     Writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
 
-    A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or, of
-    critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
+    A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
+    of critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
     one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the same size.
     one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """

@@ -59,7 +59,8 @@ def cells(table):
         found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
         # What learns from nothing is compared with the fine-tuned model of every size.
         minus = at[(at["metric"] == f"one_proposal_minus_{proposer}") & (at["states"].eq(size) | (size == 0))].set_index("states")
-        differences = [_percent(minus, n, sign="+") + (f" ({thousands(n)} states)" if size == 0 else "") for n in sorted(minus.index)]
+        sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
+        differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
         rows.append([
             grid_label(env), NAMES[proposer], thousands(size), _percent(found, "one_proposal"), "; ".join(differences),
             _percent(found, "five_rounds"), _share(found, "parse_unmasked"), _share(found, "legal_unmasked"),
