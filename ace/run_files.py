@@ -31,7 +31,7 @@ from ace.config.host import processor, versions
 CHECKPOINT_RULE = "highest mean survival on the validation scenarios, then highest mean reward, then the earliest"
 HOME = Path(__file__).parents[1]
 IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a manifest: runs that differ here don't compare
-SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "checkpoint_rule", "tested_weights")
+SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "lower_limits", "checkpoint_rule", "tested_weights")
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
 POLICY, MARKED, TRANSCRIPT = "policy.safetensors", "policy_{}.safetensors", "transcript.jsonl.gz"
 MARK, REDRAW, LOWER = "test@{}", "redraw_{}", "test_lower"  # splits: the test at a mark, in another draw, at lower limits
@@ -253,6 +253,7 @@ def manifest(run, variant):
         "environment": run.world.spec.without_making(),
         "test_hash": test_hash(run),
         **({"packaged_hash": test_hash(run, "packaged")} if run.plays.results["packaged"] else {}),
+        **({"lower_limits": run.params.scenarios.lower_limits} if run.plays.results["lower"] else {}),
         "versions": versions(),
         "budget": run.budget(),
     }

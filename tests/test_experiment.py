@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 
+import numpy as np
 import pytest
 from conftest import ROOT, copy_tree, run, small_params
 
@@ -406,6 +407,47 @@ def test_the_packaged_days_are_played_after_the_test_and_counted_apart(workspace
     assert budget["packaged"]["env_steps"] >= sum(int(row["survived_steps"]) for row in found) > 0
     assert with_them.manifest["packaged_hash"] != with_them.manifest["test_hash"] == without.manifest["test_hash"]
     assert "packaged_hash" not in without.manifest
+
+
+def at_lower_limits(root, method, limits, seed=0):
+    """(SeedFiles of the test and the test at these lower limits, the agents of both, the engine's limits of the normal world)."""
+    params, scratch = config.load(), root / "scratch" / f"{method}-{seed}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    params = params.model_copy(update={"scenarios": params.scenarios.model_copy(update={"lower_limits": limits})})
+    run, asked = experiment.Run(params, params.settings(method), "case14", seed, root, scratch), []
+    play = run.plays.play
+    run.plays.play = lambda agent, *given, **named: (asked.append(agent), play(agent, *given, **named))
+    run.test()
+    run.play_lower()
+    run_files.write_finished(scratch / run_files.FINISHED, run, method, time.time())
+    return read_cell(scratch / run_files.FINISHED)[seed], (asked[0], asked[-1]), run.whatif.limit
+
+
+def test_a_baseline_simulates_with_the_lower_limits_that_it_plays_at(workspace, monkeypatch):
+    root = workspace()
+    monkeypatch.chdir(root)
+    played, (normal, lower), limit = at_lower_limits(root, "greedy", 0.7)
+    np.testing.assert_allclose(normal.whatif.limit, limit)
+    np.testing.assert_allclose(lower.whatif.limit, 0.7 * limit, rtol=1e-6)
+    assert played.manifest["lower_limits"] == 0.7
+    whole, harder = (played.of_split(split) for split in ("test", run_files.LOWER))
+    assert [row["scenario"] for row in whole] == [row["scenario"] for row in harder]
+    survived = [sum(int(row["survived_steps"]) for row in rows) for rows in (whole, harder)]
+    assert survived[1] < survived[0]
+    calls = sum(int(row["simulator_calls"]) for row in harder)
+    assert played.manifest["budget"]["lower"]["simulator_calls"] == calls > 0
+
+
+def test_each_seed_of_a_cell_keeps_the_lower_limits_that_it_was_played_at(workspace, monkeypatch):
+    root = workspace()
+    monkeypatch.chdir(root)
+    for seed, limits in enumerate((0.95, 0.9)):
+        at_lower_limits(root, "reconnect", limits, seed)
+        place = root / f"scratch/reconnect-{seed}" / run_files.FINISHED
+        run_files.pack(root / "results", "case14", "reconnect", {seed: place})
+    cell = read_cell(run_files.cell_folder(root / "results", "case14", "reconnect"))
+    assert [cell[seed].manifest["lower_limits"] for seed in (0, 1)] == [0.95, 0.9]
+    assert cell[0].manifest["test_hash"] == cell[1].manifest["test_hash"]
 
 
 def test_only_the_main_comparison_plays_the_packaged_days(workspace, monkeypatch):

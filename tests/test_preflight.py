@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ace import config
 from ace.pipeline import kernel, workspace
-from ace.preflight import estimate, language, machine, plan, policies, worlds
+from ace.preflight import campaign, estimate, language, machine, plan, policies, worlds
 from ace.run_files import read_provenance
 from tests.conftest import small_params
 from tests.made_up_runs import write_seed
@@ -374,7 +375,7 @@ def test_a_campaign_runs_seeds_of_all_cells_at_once(tmp_path, monkeypatch):
 
 
 def measured(params, *folders):
-    return estimate.Estimate(params, [*folders, ROOT / "results"], ROOT / "results/benchmarks.csv")
+    return estimate.Estimate(params, [*folders, ROOT / "results"], ROOT / "results")
 
 
 def cell_of(params, stage):
@@ -401,15 +402,19 @@ def test_the_packaged_days_are_estimated_where_they_are_played():
     assert measured(params).of(not_played).test_s == measured(bare).of(not_played).test_s
 
 
-def test_an_unmeasured_model_is_charged_with_the_papers_seconds_and_a_measured_one_with_its_own(tmp_path):
+def costs():
+    return pd.read_csv(ROOT / "results/pretrained_cost.csv").set_index("name")["value"]
+
+
+def test_an_unmeasured_model_is_charged_with_extrapolated_seconds_and_a_measured_one_with_its_own(tmp_path):
     params = config.load(PAPER)
     cell = cell_of(params, "train@wcci2020-ace")
     found = measured(params)
     spent = found.of(cell)
-    assert spent.calls > 500 and spent.calls_s == pytest.approx(spent.calls * 6480 / 508)
-    assert spent.lora_s == pytest.approx(spent.rounds * 785) and spent.rounds >= 2
+    assert spent.calls > 500 and spent.calls_s == pytest.approx(spent.calls * costs()["qwen2_7b_call_s"])
+    assert spent.lora_s == pytest.approx(spent.rounds * costs()["qwen2_7b_lora_round_s"]) and spent.rounds >= 2
     (source,) = [source for figure, source in found.figures.items() if "s a call" in figure]
-    assert source.startswith("the paper (C7")
+    assert source.startswith("results/pretrained_cost.csv") and "extrapolated" in source and "12.8 s, C7" in source
 
     run = dict(found.measured["wcci2020", "ace"][0])
     run["settings"]["llm"].update(client="checkpoint", model=cell.settings.llm.model)
@@ -418,7 +423,42 @@ def test_an_unmeasured_model_is_charged_with_the_papers_seconds_and_a_measured_o
     write_seed(tmp_path / "results", {**run, "env": "wcci2020", "variant": "ace", "seed": 0}, one, provenance=run)
     found = measured(params, tmp_path / "results")
     assert found.of(cell).calls_s == pytest.approx(found.of(cell).calls * 3036.0 / calls)
-    assert not [source for figure, source in found.figures.items() if "s a call" in figure and "paper" in source]
+    assert not [source for figure, source in found.figures.items() if "s a call" in figure and "pretrained_cost" in source]
+
+
+@pytest.mark.parametrize(("given", "form"), [
+    ({"path": "results/pretrained_model/{env}"}, "transplanted"),
+    ({"model": "checkpoints/pretrained/SmolLM2-135M-Instruct"}, "native"),
+])  # fmt: skip
+def test_the_model_of_make_pretrained_is_charged_with_its_own_measured_tokens(given, form):
+    params, each = config.load(ROOT / "params.yaml"), costs()
+    assert params.pretrained_model.form == "transplanted"
+    cell = cell_of(params, "train@wcci2020-ace")
+    llm = cell.settings.llm.model_copy(update={"client": "checkpoint", **given})
+    spent = measured(params).of(replace(cell, settings=cell.settings.model_copy(update={"llm": llm})))
+    prompt, reply = each[f"{form}_prompt_tokens"], each[f"{form}_reply_tokens"]
+    call_s = (prompt * each[f"{form}_read_ms"] + reply * each[f"{form}_write_ms"]) / 1e3
+    assert spent.calls > 0 and spent.calls_s == pytest.approx(spent.calls * call_s)
+    assert spent.rounds > 0 and spent.lora_s == pytest.approx(spent.rounds * 0.2 * (prompt + reply) * each[f"{form}_tune_ms"])
+
+
+@pytest.mark.parametrize("rows", [None, ["qwen2_7b_lora_round_s"]])
+def test_without_the_measured_cost_the_estimate_is_one_line_and_a_campaign_goes_on(tmp_path, monkeypatch, rows):
+    """The file or a row of it is missing."""
+    for name in ("runs", "provenance"):
+        shutil.copytree(ROOT / "results" / name, tmp_path / "results" / name)
+    if rows is not None:
+        costs().loc[rows].reset_index().to_csv(tmp_path / "results/pretrained_cost.csv", index=False)
+    params = config.load(PAPER)
+    (line,) = estimate.lines(params, plan.cells(params), 1, 0.0, tmp_path, tmp_path)
+    assert line == (
+        "time: no estimate, results/pretrained_cost.csv has no row for 'qwen2_7b_call_s': "
+        "python -m benchmarks.pretrained_cost writes it"
+    )
+    monkeypatch.setattr(campaign, "HOME", tmp_path)
+    cells = [cell_of(params, f"train@wcci2020-{variant}") for variant in ("sac", "ace")]
+    seconds = campaign.expected(params, cells, tmp_path)
+    assert len(seconds) == sum(len(cell.seeds) for cell in cells) and min(seconds.values()) > 0.1
 
 
 def test_more_seeds_than_processes_take_their_turns():

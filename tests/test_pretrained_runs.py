@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -157,7 +158,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     assert list(measured.columns) == ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
     written = pd.read_csv(project / "results/studies/pretrained/case14/pretrained.csv")
     pd.testing.assert_frame_equal(written, measured)
-    assert set(zip(measured["proposer"], measured["states"], strict=True)) == {("zero_shot", 0)} | {
+    assert set(zip(measured["proposer"], measured["states"], strict=True)) == {("zero_shot", 0), ("majority", 0)} | {
         (proposer, size) for proposer in study.LEARNING for size in (10, 30)
     }
     rates = measured[measured["metric"].isin(["one_proposal", "five_rounds"])]
@@ -171,7 +172,10 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
         scored - value["finetuned", 30, "one_proposal"], abs=2e-4
     )
     with_language = measured[measured["metric"] == "critic_sign"]["proposer"].unique()
-    assert set(with_language) == {"zero_shot", "finetuned", "random_weights", "from_scratch"}
+    assert set(with_language) == {"majority", "zero_shot", "finetuned", "random_weights", "from_scratch"}
+    judged = measured[measured["metric"] == "critic_sign"].set_index("proposer")
+    assert 0.5 <= judged.loc["majority", "value"] <= 1 and len(set(judged["n"])) == 1
+    assert measured[measured["proposer"] == "majority"]["metric"].tolist() == ["critic_sign"]
     # What is kept is not computed again.
     monkeypatch.chdir(project)
     monkeypatch.setenv("ACE_JOBS", "1")
@@ -188,17 +192,82 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     assert len(both) == len(part) > 6 and np.allclose(both["value"], both["value_whole"], equal_nan=True), "what is kept is taken"
 
 
+def test_what_is_kept_of_the_study_is_of_its_code_states_versions_and_processor(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    params = config.load()
+    bench = study.Bench(params, "case14", progress=False)
+
+    def identity():
+        return study.identity_of(bench, params.pretrained_model, pretrained.folder())
+
+    first = identity()
+    kept = {path.name.partition("-")[0] for path in (project / pretrained.PLACE / "study/case14").glob("*.json")}
+    assert kept == {first}
+    others = []
+    for place, name, value in (
+        (study, "CODE", b"edited"), (study, "versions", dict), (study, "processor", lambda: "another"),
+        (bench, "states", bench.states[1:]), (bench, "episodes", bench.episodes[1:]),
+        (bench.world, "sets", bench.world.sets | {"validation": bench.world.sets["test"]}),
+    ):  # fmt: skip
+        with monkeypatch.context() as changed:
+            changed.setattr(place, name, value)
+            others.append(identity())
+    state = bench.states[0]
+    monkeypatch.setattr(state, "rho", state.rho + 0.01)
+    others.append(identity())
+    assert len({first, *others}) == 1 + len(others)
+    assert all(Path(name).read_bytes() in study.CODE for name in study.OWN) and experiment.SOURCE_SHA256 in study.CODE
+
+
+def test_a_killed_tuning_of_the_study_goes_on(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    save, advance, steps = tuning._Run.save, tuning._Run.advance, []
+
+    def killed(run, path):
+        save(run, path)
+        raise KeyboardInterrupt
+
+    def again():
+        return study.measure("case14", "killed", False, ("finetuned",), sizes=[10], seeds=[9])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning._Run, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            again()
+    folder = project / pretrained.PLACE / "study/case14"
+    (state,) = folder.glob("*.pt")
+    assert state.name.endswith("-finetuned-10-9.pt")
+    monkeypatch.setattr(tuning._Run, "advance", lambda run, tick: (steps.append(run.step), advance(run, tick)))
+    table = again()
+    assert steps[0] == SMALL["look_every"] and set(table["proposer"]) == {"finetuned", "majority"}
+    assert state.with_suffix(".json").is_file() and not state.exists()
+
+
+def test_the_more_frequent_sign_is_a_baseline_of_the_critic():
+    assert study.majority([True, False, True]).tolist() == [True, False, True]
+    assert study.majority([False, False, True]).tolist() == [True, True, False]
+    assert study.majority([True, False]).mean() == 0.5
+
+
 def test_what_is_shown_of_the_study(project, measured, tmp_path):
     table = show.write_pretrained(project / "results", tmp_path)
     names = {f"pretrained.{end}" for end in ("csv", "md", "tex")}
     names |= {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = show.cells(table)
-    assert [row[2] for row in rows] == ["0"] + ["10"] * 5 + ["30"] * 5
+    assert [row[2] for row in rows] == ["0"] * 2 + ["10"] * 5 + ["30"] * 5
     value = measured.set_index(["proposer", "states", "metric"])["value"]
     lookup = rows[-1]
     assert lookup[1] == "Lookup table" and lookup[3].startswith(f"{100 * value['frequency', 30, 'one_proposal']:.1f} ")
     assert lookup[4].startswith(f"{100 * value['finetuned', 30, 'one_proposal_minus_frequency']:+.1f} ")
+    zero, majority = rows[:2]
+    differences = [100 * value["finetuned", size, "one_proposal_minus_zero_shot"] for size in (10, 30)]
+    parts = zero[4].split("; ")
+    assert zero[1] == "Pretrained, zero-shot" and [part.split()[0] for part in parts] == [f"{each:+.1f}" for each in differences]
+    assert [part.partition(" (")[2] for part in parts] == ["10 states)", "30 states)"]
+    assert majority[3:8] == [""] * 5 and majority[8].startswith(f"{100 * value['majority', 0, 'critic_sign']:.1f}")
     with pytest.raises(ReportError, match="run python -m ace"):
         show.write_pretrained(tmp_path, tmp_path)
 

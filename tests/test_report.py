@@ -692,6 +692,59 @@ def test_packaged_days_that_differ_between_runs_are_refused(params, results):
         runs.read(params, results)
 
 
+# --- the test at lower thermal limits ---
+
+
+def play_lower(results, run, loss, limits=0.95):
+    """Adds the test at lower limits to a run, where each episode loses so much more."""
+    change_manifest(results, run, lower_limits=limits)
+
+    def more(episodes):
+        return pd.concat([episodes, episodes.assign(split="test_lower", survival=episodes["survival"] - loss)])
+
+    change_episodes(results, run, more)
+
+
+def play_all_lower(params, results):
+    for env, (variant, loss), seed in itertools.product(ENVS, (("sac", 0.2), ("ace", 0.1)), params.seeds):
+        play_lower(results, f"{env}/{variant}/seed={seed}", loss)
+
+
+def test_survival_at_lower_limits_is_shown_with_its_difference_to_ace(params, results):
+    play_all_lower(params, results)
+    play_lower(results, f"{ENVS[0]}/ace_no_actor/seed=0", 0.3)  # not of every seed: no row
+    read = runs.read(params, results)
+    table = tables.write_lower_limits(read, results / "made")
+    assert list(table.columns) == tables.LOWER
+    assert list(zip(table["env"], table["variant"], strict=True)) == [(env, name) for env in ENVS for name in ("sac", "ace")]
+    sac, ace = (row(table, env=ENVS[0], variant=name) for name in ("sac", "ace"))
+    for each, name, loss in ((sac, "sac", 20), (ace, "ace", 10)):
+        normal = read.scores(ENVS[0], name, "survival").mean()
+        assert (each["survival"], each["lower_survival"]) == (pytest.approx(normal), pytest.approx(normal - loss))
+        assert each["lower_ci_low"] < each["lower_survival"] < each["lower_ci_high"]
+        assert (each["limits"], each["n_seeds"], each["n_episodes"]) == (0.95, 3, EPISODES)
+    assert sac["difference"] == pytest.approx(sac["lower_survival"] - ace["lower_survival"])
+    assert sac["difference_low"] < sac["difference"] < sac["difference_high"] and np.isnan(ace["difference"])
+    shown = (results / "made/lower_limits.md").read_text()
+    assert shown.count("| 95 | 3 x 8 |") == 4 and f"| {sac['difference']:+.1f} [" in shown
+    assert {path.name for path in (results / "made").iterdir()} == {f"lower_limits.{end}" for end in ("csv", "md", "tex")}
+
+
+def test_without_a_test_at_lower_limits_there_is_no_table_of_it(params, results):
+    folder = results / "made"
+    folder.mkdir()
+    (folder / "lower_limits.md").write_text("of an earlier run")
+    assert tables.write_lower_limits(runs.read(params, results), folder).empty and not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("run", [f"{ENVS[0]}/ace/seed=1", f"{ENVS[0]}/sac/seed=0"])
+def test_runs_at_different_lower_limits_are_refused(params, results, run):
+    play_all_lower(params, results)
+    change_manifest(results, run, lower_limits=0.9)
+    with pytest.raises(ReportError, match=r"at other limits \(lower_limits 0\.9[5)].*run `dvc repro"):
+        runs.read(params, results)
+
+
 @pytest.mark.parametrize(("seconds", "verdict"), [(12.8, "reproduced"), (2.0, "contradicted")])
 def test_c7_once_a_7b_model_was_asked(params, results, seconds, verdict):
     assert verdict_of("C7", params, results)[0] == "not tested"
@@ -702,6 +755,16 @@ def test_c7_once_a_7b_model_was_asked(params, results, seconds, verdict):
             change_manifest(results, f"{env}/ace/seed={seed}", settings=settings, refine_tried=300)
             change_provenance(results, f"{env}/ace/seed={seed}", {"wall_s": {"evaluate": 10.0, "llm": 40 * seconds}})
     assert verdict_of("C7", params, results) == (verdict, pytest.approx(seconds))
+
+
+def test_c7_reports_the_pretrained_models_seconds_where_it_was_run(params, results):
+    assert "ace_pretrained" not in row(claims.evaluate(runs.read(params, results)), id="C7")["evidence"]
+    declare(params, results, {"ace_pretrained": 0.6})
+    for env, seed in itertools.product(ENVS, params.seeds):
+        change_provenance(results, f"{env}/ace_pretrained/seed={seed}", {"wall_s": {"llm": 40 * 0.25}})
+    found = row(claims.evaluate(runs.read(params, results)), id="C7")
+    assert found["verdict"] == "not tested" and "seconds a call in ace: wcci2020 2, case14 2; " in found["evidence"]
+    assert found["evidence"].endswith("seconds a call in ace_pretrained: wcci2020 0.25, case14 0.25")
 
 
 @pytest.mark.parametrize(("refined", "verdict"), [(400, "reproduced"), (683, "contradicted"), (286, "contradicted")])

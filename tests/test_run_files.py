@@ -3,11 +3,14 @@
 import gzip
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from made_up_runs import change_provenance
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -205,6 +208,13 @@ def test_a_file_that_cannot_be_read_is_one_line_that_names_it(results, name, con
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         read_cell(folder)
     assert str(error.value).startswith(f"{folder / name}: ")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="not a git repository")
+@pytest.mark.parametrize(("name", "ignored"), [("toy.json.partial", True), (".toy.lock", True), ("toy.json", False)])
+def test_git_leaves_out_what_a_killed_writing_of_provenance_left(name, ignored):
+    found = subprocess.run(["git", "check-ignore", "-q", f"results/provenance/{name}"], cwd=ROOT)
+    assert found.returncode == (0 if ignored else 1)
 
 
 def test_a_provenance_that_cannot_be_read_is_one_line_that_names_it(results):

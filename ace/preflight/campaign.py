@@ -12,7 +12,7 @@ from ace import config, experiment, pool
 from ace.config.errors import exit_code
 from ace.preflight import language, machine, plan
 from ace.preflight.__main__ import HOME, show
-from ace.preflight.estimate import Estimate
+from ace.preflight.estimate import Estimate, NotMeasured
 
 DECISION_S, ASKING, EPISODE_S = 0.03, 2, 0.3
 """Seconds of a decision of SAC, how much more ACE takes, and of a test episode; used where no run was measured."""
@@ -46,12 +46,12 @@ def run(params, stages, root):
 def expected(params, cells, root):
     """{(environment, variant, seed): seconds}, from what such runs took, else by their decisions and episodes."""
     results = Path(HOME) / "results"
-    estimate = Estimate(params, [root / "results", results], results / "benchmarks.csv")
+    estimate = Estimate(params, [root / "results", results], results)
     found = {}
     for cell in cells:
-        if estimate.is_possible:
+        try:
             each = estimate.of(cell).total_s
-        else:
+        except NotMeasured:
             each = DECISION_S * cell.decisions * (ASKING if cell.settings.uses_llm else 1) + EPISODE_S * params.scenarios.test
         found |= {(cell.environment, cell.variant, seed): max(each, 0.1) for seed in cell.seeds}
     return found

@@ -1,7 +1,8 @@
 """How long a scale will take: what was measured at another scale, times what this one asks for.
 
-Each figure comes from run files (results/runs, results/provenance), from results/benchmarks.csv, or, where nothing of ours
-was measured, from the paper; the list of figures says which. It is an estimate for planning and no result.
+Each figure comes from run files (results/runs, results/provenance), from results/benchmarks.csv, or, where no run of ours asked
+such a language model, from results/pretrained_cost.csv, which extrapolates a 7B model from a small one; the list of figures says
+which. It is an estimate for planning and no result.
 """
 
 import csv
@@ -10,13 +11,22 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from ace.config.errors import OneLine
+from ace.llm.models import checkpoint, pretrained
 from ace.run_files import cell_folder, provenances, read_cell, seeds_in
 
-PAPER_CALL_S = 6480 / 508  # C7: 1 h 48 min for 508 inferences of Qwen2-7B
-PAPER_LORA_S = 1570 / 2  # its Table 4, at second hand: 2 rounds of 200 samples in 26 min 10 s
+MEASURED = ("benchmarks.csv", "pretrained_cost.csv")
+"""Of results/: rows with name and value."""
+PAPER = {"call": "the paper's: 12.8 s, C7", "lora_round": "the paper's, at second hand: 785 s, its Table 4"}
+NATIVE, SAMPLES = (pretrained.PLACE / pretrained.MODEL).as_posix(), 200
+"""What `make pretrained` makes, as it comes; samples of a LoRA round in MEASURED."""
 MODEL_S = ((600, 120.0), (4000, 600.0))
 """Labelled states and seconds of the stage language_model at the quick and the laptop scale (notebooks/02)."""
 ALSO_MODEL_S = 700.0  # of the stage also_model at the laptop scale, on one core (notebooks/06)
+
+
+class NotMeasured(OneLine, Exception):
+    """What an estimate lacks, in one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +48,8 @@ class Spent:
 class Estimate:
     """Times of cells, and in `figures` what they rest on: {figure: source}."""
 
-    def __init__(self, params, folders, benchmarks):
-        """params: config.Params; folders: of results whose run files count, the nearest first; benchmarks: a CSV."""
+    def __init__(self, params, folders, results):
+        """params: config.Params; folders: of results whose run files count, the nearest first; results: folder with MEASURED."""
         self.params, self.figures, self.step_ms = params, {}, []
         self.measured = {}  # (environment, variant) -> runs
         self.environment = None  # of the cell that is being estimated: its own runs count before those of another
@@ -56,9 +66,9 @@ class Estimate:
             for place, runs in found.items():
                 self.measured.setdefault(place, runs)
         self.speed = {}
-        if benchmarks.is_file():
-            with benchmarks.open() as lines:
-                self.speed = {row["name"]: float(row["value"]) for row in csv.DictReader(lines)}
+        for path in (results / name for name in MEASURED if (results / name).is_file()):
+            with path.open() as lines:
+                self.speed |= {row["name"]: float(row["value"]) for row in csv.DictReader(lines)}
 
     @property
     def is_possible(self):
@@ -82,7 +92,9 @@ class Estimate:
     # --- one seed of a cell -------------------------------------------------------------------------------------------
 
     def of(self, cell):
-        """Spent of one seed of a plan.Cell."""
+        """Spent of one seed of a plan.Cell; NotMeasured where nothing tells it."""
+        if not self.is_possible:
+            raise NotMeasured("results/provenance has no runs of sac and ace to tell it from")
         self.environment = cell.environment
         calls, rounds, calls_each = *self._calls(cell), 0.0
         if calls:
@@ -198,11 +210,7 @@ class Estimate:
             each = sum(run["wall_s"]["llm"] for run in same) / max(calls, 1)
             self.figures[f"{each:.3g} s a call, client {llm.client}"] = f"wall_s.llm of {len(same)} measured runs"
             return each
-        text = f"{PAPER_CALL_S:.1f} s a call, client {llm.client}, model {llm.model!r}"
-        self.figures[text] = (
-            "the paper (C7: 1 h 48 min for 508, Qwen2-7B): nothing of ours was measured; batches may be faster"
-        )
-        return PAPER_CALL_S
+        return self._of_costs(llm, "call", "call")
 
     def _lora_s(self, llm):
         same = [run for run in self._same(llm) if run.get("finetune_rounds")]
@@ -212,11 +220,26 @@ class Estimate:
                 f"wall_s.finetune of {len(same)} measured runs"
             )
             return each
-        self.figures[f"{PAPER_LORA_S:.0f} s a LoRA round"] = (
-            "the paper's Table 4, at second hand (2 rounds of 200 samples in 26 min 10 s): nothing of ours was measured; "
-            "saving the tuned weights every 20 s comes on top"
-        )
-        return PAPER_LORA_S
+        return self._of_costs(llm, "lora_round", f"LoRA round of {SAMPLES} samples")
+
+    def _of_costs(self, llm, what, unit):
+        """Seconds of one core by results/pretrained_cost.csv, where no run of ours asked such a model: measured of the model of
+        `make pretrained`, extrapolated to Qwen2-7B for all others. what: "call" or "lora_round"; NotMeasured without its rows."""
+        form = {checkpoint.TUNED: self.params.pretrained_model.form, NATIVE: "native"}.get(llm.model or llm.path)
+        try:
+            if form is None:
+                seconds, how = self.speed[f"qwen2_7b_{what}_s"], f"Qwen2-7B, extrapolated; a GPU is faster ({PAPER[what]})"
+            else:
+                names = ("prompt_tokens", "reply_tokens", "read_ms", "write_ms", "tune_ms")
+                prompt, reply, read_ms, write_ms, tune_ms = (self.speed[f"{form}_{name}"] for name in names)
+                spent_ms = {"call": prompt * read_ms + reply * write_ms, "lora_round": SAMPLES * (prompt + reply) * tune_ms}
+                seconds, how = spent_ms[what] / 1e3, f"measured in the {form} form"
+        except KeyError as missing:
+            file = f"results/{MEASURED[1]}"
+            raise NotMeasured(f"{file} has no row for {missing}: python -m benchmarks.pretrained_cost writes it") from None
+        asked = f"client {llm.client}, model {llm.model or llm.path!r}"
+        self.figures[f"{seconds:,.2f} s a {unit}, {asked}"] = f"results/{MEASURED[1]}, one core: {how}"
+        return seconds
 
     def model_s(self):
         """The stage language_model on one environment."""
@@ -243,14 +266,15 @@ def waves(n_seeds, jobs):
 def lines(params, cells, jobs, beside_s, workspace, home):
     """The estimate as text. beside_s: seconds of all stages without a cell; home: the repository, with results/."""
     results = Path(home) / "results"
-    estimate = Estimate(params, [Path(workspace) / "results", results], results / "benchmarks.csv")
-    if not estimate.is_possible:
-        yield "time: no estimate, results/provenance has no runs of sac and ace to tell it from"
+    estimate = Estimate(params, [Path(workspace) / "results", results], results)
+    try:
+        rows = [(cell, estimate.of(cell)) for cell in cells]
+    except NotMeasured as missing:
+        yield f"time: no estimate, {missing}"
         return
     models = len(params.grid.environments) * (1 + len(params.grid.other_model))
     models_s = estimate.model_s() * models + ALSO_MODEL_S * len(params.grid.also.environments)
     models += len(params.grid.also.environments)
-    rows = [(cell, estimate.of(cell)) for cell in cells]
     total_s = models_s + beside_s + sum(spent.total_s * waves(len(cell.seeds), jobs) for cell, spent in rows)
     yield f"estimate: {span(total_s)} in all, {jobs} process{'es' if jobs > 1 else ''} at a time on processors like ours:"
     for cell, spent in rows:

@@ -200,11 +200,13 @@ def test_seconds_ratio(runs, slow: str, fast: str, size: float):
     return _measured(runs, envs, [slow, fast], None, estimate, verdict, note, null=1.0)
 
 
-def seconds_per_call(runs, variant: str, model: str, low: float, high: float):
-    """Seconds a language-model call in training, against a range; model: what the name of the model must hold."""
+def seconds_per_call(runs, variant: str, model: str, low: float, high: float, beside: list):
+    """Seconds a language-model call in training, against a range; model: what the name of the model must hold; beside: variants
+    whose seconds are reported too where they were run."""
     envs = _need(runs, [variant])
     if not all(model.lower() in _model(run).lower() for env in envs for run in runs.of(env, variant)):
-        raise NotTested(f"{variant} was run without a {model} model; {_seconds_a_call(runs, variant)}")
+        said = [_seconds_a_call(runs, name) for name in (variant, *beside) if name in runs.variants]
+        raise NotTested("; ".join([f"{variant} was run without a {model} model", *said]))
     values = [_per_call(runs, env, variant) for env in envs]
     verdict, note = judge_range([stats.mean(scores) for scores in values], low, high), "seconds a call from results/provenance/"
     return _measured(runs, envs, [variant], None, _averaged(values), verdict, note, null=None)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ace.config.errors import OneLine
-from ace.run_files import MARK, REDRAW, cell_folder, frame, read_cell, read_provenance
+from ace.run_files import LOWER, MARK, REDRAW, cell_folder, frame, read_cell, read_provenance
 
 # metric -> (column of episodes.csv, factor); one value for each seed and test episode
 EPISODE_METRICS = {
@@ -51,6 +51,7 @@ class Run:
     manifest: with what all seeds share; packaged: episodes of the split of that name, None where it was not played.
     redraws: (D, E) survival of the test episodes under D other draws of the opponent, None where they were not played
     at_marks: mark -> (E,) survival in the test of the policy that was kept there
+    lower: (E,) survival in the test at lower thermal limits, None where it was not played
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Run:
     packaged: pd.DataFrame | None = None
     redraws: np.ndarray | None = None
     at_marks: dict = field(default_factory=dict)
+    lower: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,11 @@ class Runs:
         """(S, E) survival in percent on the split `packaged`, or None where not every seed has played it."""
         played = [run.packaged for run in self.of(env, variant)]
         return None if any(each is None for each in played) else 100 * np.stack([each["survival"] for each in played])
+
+    def at_lower_limits(self, env, variant):
+        """(S, E) survival in percent in the test at lower thermal limits, or None where not every seed has played it."""
+        played = [run.lower for run in self.of(env, variant)]
+        return None if any(each is None for each in played) else 100 * np.stack(played)
 
     def spent(self, env, variant, what, seeds=None):
         """Everything one run used, all phases together (training, validation, language-model corpus, test; not what it was
@@ -235,7 +242,7 @@ def _run(seed_files, name, provenance, params, cell, remedy):
         raise ReportError(f"{name}: episodes.csv has no test of the policy at mark {unplayed[0]} of its manifest: {remedy}")
     return Run(
         manifest["seed"], name, episodes, training, manifest, provenance, None if packaged.empty else packaged,
-        np.stack(redraws) if redraws else None, at_marks,
+        np.stack(redraws) if redraws else None, at_marks, splits.get(LOWER),
     )  # fmt: skip
 
 
@@ -243,8 +250,9 @@ def _check_same_test(runs):
     """runs: (DVC target, Run) of one environment.
 
     The hash identifies the whole test set; the list of episodes is compared as well, since tables pair rows by it. Those that
-    have played the packaged days have played the same.
+    have played the packaged days have played the same, and those at lower limits at the same ones.
     """
+    _check_same_hash([(name, run) for name, run in runs if run.lower is not None], "lower_limits")
     _check_same_hash([(name, run) for name, run in runs if run.packaged is not None], "packaged_hash")
     _check_same_hash(runs, "test_hash")
     first_target, first = runs[0]
@@ -259,9 +267,10 @@ def _check_same_hash(runs, key):
     """key: of the manifest, of what was played."""
     for name, run in runs[1:]:
         first_target, first = runs[0]
-        mine, other = (each.manifest.get(key, "none")[:12] for each in (run, first))
+        mine, other = (str(each.manifest.get(key, "none"))[:12] for each in (run, first))
         if mine != other:
+            what = "at other limits" if key == "lower_limits" else "on other scenarios"
             raise ReportError(
-                f"{run.folder} was tested on other scenarios ({key} {mine}) than {first.folder} ({other}): "
+                f"{run.folder} was tested {what} ({key} {mine}) than {first.folder} ({other}): "
                 f"run `dvc repro {name}` or `dvc repro {first_target}`, whichever is old"
             )

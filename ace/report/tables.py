@@ -38,6 +38,9 @@ PACKAGED = ["env", "variant", "survival", "ci_low", "ci_high", "test_survival", 
 PACKAGED += ["simulator_calls", "dc_calls", "llm_calls", "env_steps", "n_seeds", "n_episodes", "scale"]
 PACKAGED_HEAD = ["Method", "Packaged days: survival, % [95 % CI]", "Test: survival, % [95 % CI]", "Simulator calls", "LLM calls"]
 PACKAGED_HEAD += ["n"]
+LOWER = ["env", "variant", "limits", "survival", "ci_low", "ci_high", "lower_survival", "lower_ci_low", "lower_ci_high"]
+LOWER += ["difference", "difference_low", "difference_high", "n_seeds", "n_episodes", "scale"]
+LOWER_HEAD = ["Grid", "Method", "Survival, % [95 % CI]", "At lower limits, % [95 % CI]", "minus ACE [95 % CI]", "Limits, %", "n"]
 ROLES_HEAD = ["Grid", "Variant", "f_LLM", "g_LLM", "Survival, % [95 % CI]", "minus ACE [95 % CI]"]
 ROLES_HEAD += ["Reward", "minus ACE [95 % CI]", "Tested after g_LLM's first adjustment"]
 
@@ -133,9 +136,38 @@ def write_packaged(params, runs, folder):
         write_csv(table, Path(folder) / "packaged.csv")
         write_parts(folder, "packaged", f"On the packaged days, {runs.tested()}", parts, notes.note("main.packaged"))
     else:
-        for kind in ("csv", "md", "tex"):
-            (Path(folder) / f"packaged.{kind}").unlink(missing_ok=True)
+        _remove(folder, "packaged")
     return table
+
+
+def write_lower_limits(runs, folder, reference="ace"):
+    """The same methods in the test at lower thermal limits: <folder>/lower_limits.{csv,md,tex}. Returns a table with LOWER.
+
+    runs: as read. limits: share of the environment's; difference: to `reference`'s survival there, paired by episode. Of runs
+    that have not played it there is no row, and without any row no file: those that are there are removed.
+    """
+    rows, cells = [], []
+    played = {cell: scores for cell in runs.cells if (scores := runs.at_lower_limits(*cell)) is not None}
+    for (env, variant), scores in played.items():
+        found = [*stats.mean(runs.scores(env, variant, "survival"), stats.PERCENT)], [*stats.mean(scores, stats.PERCENT)]
+        compared = variant != reference and (env, reference) in played
+        difference = [*stats.paired_difference(scores, played[env, reference])] if compared else [math.nan] * 3
+        limits = runs.of(env, variant)[0].manifest["lower_limits"]
+        rows.append([env, variant, limits, *found[0], *found[1], *difference, *scores.shape, runs.scale])
+        shown = [*(with_interval(*each, 1) for each in found), with_interval(*difference, 1, sign="+")]
+        cells.append([grid_label(env), label(variant), *shown, f"{100 * limits:g}", f"{scores.shape[0]} x {scores.shape[1]}"])
+    table = pd.DataFrame(rows, columns=LOWER)
+    if rows:
+        title = f"At lower thermal limits, {runs.tested()}"
+        write_table(folder, "lower_limits", table, LOWER_HEAD, cells, title, notes.note("main.lower_limits"))
+    else:
+        _remove(folder, "lower_limits")
+    return table
+
+
+def _remove(folder, name):
+    for kind in ("csv", "md", "tex"):
+        (Path(folder) / f"{name}.{kind}").unlink(missing_ok=True)
 
 
 def _main_row(table, env, variant):

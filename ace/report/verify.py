@@ -122,7 +122,7 @@ def _compare_numbers(run, recomputed, cell, elsewhere):
         elif elsewhere:
             tolerance, within = f"{SIMULATED:g} relative", within or near(number, other, SIMULATED)
         yield Item(what, shown(number), shown(other), tolerance, WITHIN if within else OUTSIDE)
-    more = ["packaged_hash"] if any("packaged_hash" in each.manifest for each in (run, recomputed)) else []
+    more = [key for key in ("packaged_hash", "lower_limits") if any(key in each.manifest for each in (run, recomputed))]
     for key in (*IDENTITY, *more):
         a, b = (json.dumps(each.manifest.get(key), sort_keys=True) for each in (run, recomputed))
         texts = [text.strip('"') if len(text) <= WIDTHS[1] else digest(text.encode()) for text in (a, b)]

@@ -9,17 +9,19 @@ Every proposer is asked in the same held-out states, and each learns from the sa
     from_scratch     the embedded model, trained on these states
     classifier       a plain network on the same labels (studies/proposers/classifier.py)
     frequency        the lookup table: the actions most often best in these states
+    majority         no proposer: of g_LLM's signs, always the one that is right more often in the judged decisions
 
     python -m ace.studies.pretrained.measure wcci2020 [--proposers finetuned frequency] [--sizes 4000] [--seeds 7]
 
 Hours: what each proposer did is kept below checkpoints/pretrained/, so that a call that was killed, or that is given more sizes
-or seeds, goes on. No stage runs it yet.
+or seeds, goes on, as long as `identity_of` is the same. No stage runs it yet.
 """
 
 import argparse
 import hashlib
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,6 +29,8 @@ import pandas as pd
 from ace import config
 from ace.config.errors import exit_code
 from ace.config.files import written_whole
+from ace.config.host import processor, versions
+from ace.experiment import SOURCE_SHA256
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient
@@ -42,6 +46,7 @@ from ace.llm.text import Decision, TextMap
 from ace.llm.value_critic import ValueCritic, key_decisions
 from ace.stats import mean_interval
 from ace.studies.proposers import classifier
+from ace.studies.proposers import measure as proposers_measure
 from ace.studies.proposers.measure import HELPED, distinct_states, outcomes_of
 from ace.trained_policies import write_rows
 
@@ -50,6 +55,9 @@ LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "freque
 PROPOSERS = ("zero_shot", *LEARNING)
 UNDRAWN = ("zero_shot", "frequency")
 METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
+OWN = (__file__, classifier.__file__, proposers_measure.__file__)
+CODE = SOURCE_SHA256 + b"".join(Path(name).read_bytes() for name in OWN)
+"""Once, when it is read: that of runs, prompts included, and the modules of studies that this one rests on."""
 SCORED = 150
 """States in which all actions of the set are scored too (llm/scoring.py), the first ones: it takes several times as long."""
 
@@ -103,8 +111,23 @@ class Bench:
         return {metric: values for (_, metric), values in outcomes_of(self.params, "", actor, self.states).items()}
 
 
-def one(bench, proposer, size, seed, folder):
-    """{metric: values} of one proposer that learned from so many states. folder: where a tuning is kept while it lasts."""
+def identity_of(bench, settings, base):
+    """Digest of all that decides what a proposer does, but for sizes and seeds: parameters, weeks, states, model files, code,
+    versions, processor. settings: config.PretrainedModel; base: folder of the pretrained model."""
+    params, name, sets = bench.params, bench.environment, bench.world.sets
+    said = [params.scale, params.environment(name).without_making(), settings.model_dump(exclude={"sizes", "seeds"})]
+    said += [params.language_model.model_dump(), params.base.model_dump(), [sets[s].hash() for s in ("train", "validation")]]
+    said += [bench.corpus.budget, checkpoint.weights_digest(base), versions(), processor()]
+    sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + CODE)
+    for path in (f"results/language_model/{name}/{checkpoint.WORDS}", f"{checkpoint.TUNED.format(env=name)}/{checkpoint.NOTE}"):
+        sha.update((config.root() / path).read_bytes() if (config.root() / path).is_file() else b"none")
+    for state in (*bench.states, *(visit.state for episode in bench.episodes for visit in episode)):
+        sha.update(b"".join(each.tobytes() for each in state.to_arrays().values()))
+    return sha.hexdigest()[:12]
+
+
+def one(bench, proposer, size, seed, state):
+    """{metric: values} of one proposer that learned from so many states. state: file in which a tuning is kept while it lasts."""
     settings = bench.params.pretrained_model.model_copy(update={"seed": seed})
     words = config.root() / "results" / "language_model" / bench.environment
     if proposer == "zero_shot":
@@ -119,7 +142,6 @@ def one(bench, proposer, size, seed, folder):
             model = checkpoint.random_weights(model, seed)
         adapted = tuning.adapt(model, settings, with_rows=settings.form == "transplanted")
         pairs, held = tuning.samples(bench.textmap, learned, unseen, settings)
-        state = folder / f"{proposer}-{size}-{seed}.pt"
         tuning.tune(adapted, tokenizer, pairs, held, settings, state, bench.progress)
         return bench.asked(adapted.merge_and_unload().eval(), tokenizer, proposer, fast=True)
     own = bench.params.language_model.model_copy(update={"seed": seed})
@@ -142,8 +164,8 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
 
     Writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
 
-    A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot; n held-out states or, of
-    critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
+    A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
+    of critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
     one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the same size.
     one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
@@ -153,30 +175,34 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     bench, settings = Bench(params, environment, progress), params.pretrained_model.model_copy(update=only)
     place = config.root() / pretrained.PLACE / "study" / environment
     place.mkdir(parents=True, exist_ok=True)
-    said = [params.scale, settings.model_dump(exclude={"sizes", "seeds"}), params.language_model.model_dump()]
-    said += [params.base.model_dump(), len(bench.states), bench.corpus.budget, checkpoint.weights_digest(base)]
-    identity = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    identity = identity_of(bench, settings, base)
     sizes = sorted({*params.pretrained_model.sizes, *settings.sizes})
     every = [("zero_shot", 0), *((proposer, size) for size in sizes for proposer in LEARNING)]
-    found = {}
+    found = {("majority", 0): {"critic_sign": majority(bench.truth)}}
     for proposer, size in every:
         asked_for = proposer in proposers and size in (0, *settings.sizes)
         seeds = settings.seeds[:1] if proposer in UNDRAWN else settings.seeds
         paths = {seed: place / f"{identity}-{proposer}-{size}-{seed}.json" for seed in seeds}
         if not asked_for and not all(path.is_file() for path in paths.values()):
             continue
-        found[proposer, size] = _kept(paths, bench, proposer, size, place)
+        found[proposer, size] = _kept(paths, bench, proposer, size)
         table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
         write_rows(table, output, f"pretrained/{environment}", "pretrained")
     return table
 
 
-def _kept(paths, bench, proposer, size, place):
+def majority(truth):
+    """(n,) whether the sign that is right more often is right, in each judged decision. truth: (n,) bool, the right signs."""
+    truth = np.asarray(truth, dtype=bool)
+    return truth == (truth.mean() >= 0.5)
+
+
+def _kept(paths, bench, proposer, size):
     """{metric: mean over the seeds of the value of each state}, computed where it is not kept yet. paths: {seed: file}."""
     runs = []
     for seed, path in paths.items():
         if not path.is_file():
-            columns = one(bench, proposer, size, seed, place)
+            columns = one(bench, proposer, size, seed, path.with_suffix(".pt"))
             columns = {name: np.asarray(values, dtype=float).tolist() for name, values in columns.items()}
             with written_whole(path) as partial:
                 partial.write_text(json.dumps(columns))

@@ -21,8 +21,9 @@ NAMES = {
     "from_scratch": "From scratch (embedded)",
     "classifier": "Classifier",
     "frequency": "Lookup table",
+    "majority": "More frequent sign",
 }
-LOOK = {name: (f"C{number}", marker) for number, (name, marker) in enumerate(zip(NAMES, "vosD^P", strict=True))}
+LOOK = {name: (f"C{number}", marker) for number, (name, marker) in enumerate(zip(NAMES, "vosD^Px", strict=True))}
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
@@ -54,15 +55,16 @@ def cells(table):
     """A row a grid, number of states and proposer. table: of `read`."""
     rows = []
     for env, size, proposer in _order(table):
-        at = table[(table["grid"] == env) & (table["states"] == size)]
-        found = at[at["proposer"] == proposer].set_index("metric")
-        tuned = at[at["proposer"] == "finetuned"].set_index("metric")
-        difference = f"one_proposal_minus_{proposer}"
+        at = table[table["grid"] == env]
+        found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
+        # What learns from nothing is compared with the fine-tuned model of every size.
+        minus = at[(at["metric"] == f"one_proposal_minus_{proposer}") & (at["states"].eq(size) | (size == 0))].set_index("states")
+        sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
+        differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
         rows.append([
-            grid_label(env), NAMES[proposer], thousands(size), _percent(found, "one_proposal"),
-            _percent(tuned, difference, sign="+") if difference in tuned.index else "", _percent(found, "five_rounds"),
-            _share(found, "parse_unmasked"), _share(found, "legal_unmasked"), _percent(found, "critic_sign"),
-            thousands(found.loc["one_proposal", "n"]),
+            grid_label(env), NAMES[proposer], thousands(size), _percent(found, "one_proposal"), "; ".join(differences),
+            _percent(found, "five_rounds"), _share(found, "parse_unmasked"), _share(found, "legal_unmasked"),
+            _percent(found, "critic_sign"), thousands(found["n"].get("one_proposal", np.nan)),
         ])  # fmt: skip
     return rows
 
