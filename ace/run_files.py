@@ -301,7 +301,6 @@ def provenance(run, started, result):
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_s": {name: round(seconds, 1) for name, seconds in run.wall.items()},
         "decision_latency_ms": round(latency, 4),
-        "llm_batches": run.session.recorder.batches if run.session else [],
     }
 
 

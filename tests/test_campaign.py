@@ -50,6 +50,7 @@ def test_what_cells_need_is_made_first_then_all_stale_cells_are_one_campaign(pip
 def test_some_cells_by_their_names_with_only_what_these_need(pipeline):
     stale = {"digests", "also_model@a", "train@a-y", "baseline@a-x"}
     assert pipeline(stale, only="*@a-y") == [["digests", "scenarios@a"], ["train@a-y"]]
+    assert pipeline(stale, only="*-y,base*")[1] == ["baseline@a-x", "train@a-y"]
     with pytest.raises(campaign.WorkspaceError, match="no cell has a name like 'train@b-"):
         pipeline(stale, only="train@b-*")
     assert campaign.is_needed("scenarios@b", ["train@b-y"]) and not campaign.is_needed("scenarios@a", ["train@b-y"])

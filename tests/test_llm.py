@@ -298,8 +298,6 @@ def test_recorder_resumes_where_it_was(tmp_path, trained, pairs):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert (second.calls, second.tokens) == (whole.calls, whole.tokens)
     assert second.client.tokens == whole.client.tokens
-    assert [(b["first"], b["n"]) for b in second.batches] == [(0, 2), (2, 2)]
-    assert all(b["seconds"] > 0 for b in second.batches)
 
 
 def test_token_budget_stops_a_run_also_after_a_resume():

@@ -54,6 +54,7 @@ def small_grid():
         lm_baselines=[],
         variants=["sac", "ace", "ace_no_actor", "ace_no_critic"],
         other_model=[],
+        more_seeds=SimpleNamespace(seeds=[], variants=[]),
         ablations=SimpleNamespace(environment=ENVS[0], seeds=[0, 1], variants=[]),
         budget=SimpleNamespace(environments=[], seeds=[0], variants=[]),
         also=SimpleNamespace(environments=[], variants=[], controls=[]),

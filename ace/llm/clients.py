@@ -249,11 +249,10 @@ class Recorder:
 
     A record has role, key, template (hash of the role's prompt file), prompt_hash, prompt, reply, tokens, parse and verdict
     (the last two are filled in by the role that asked) and no times: two runs with the same seed have the same transcript.
-    batches: what each `ask` took, {"first": number of its first call, "n": calls, "seconds"}, for the provenance.
     """
 
     def __init__(self, client):
-        self.client, self.records, self.batches, self._seconds_before = client, [], [], 0.0
+        self.client, self.records, self._seconds_before = client, [], 0.0
 
     @property
     def name(self):
@@ -281,12 +280,9 @@ class Recorder:
 
         task: of `text.template`; role: what the records call it, the task's name unless told. The others as of `Client.complete`.
         """
-        tokens_before, seconds_before = self.client.tokens, self.client.seconds
+        tokens_before = self.client.tokens
         replies = self.client.complete(prompts, seed, guides)
         used = self.client.tokens - tokens_before
-        if replies:
-            seconds = round(self.client.seconds - seconds_before, 4)
-            self.batches.append({"first": self.calls, "n": len(replies), "seconds": seconds})
         # The client counts a batch; the shares are even, the sum is exact.
         share = [used // len(replies) + (i < used % len(replies)) for i in range(len(replies))]
         prompt_file, role = short_hash(template(task)), role or task
@@ -300,12 +296,10 @@ class Recorder:
 
     def state_dict(self):
         inner = self.client.state_dict() if hasattr(self.client, "state_dict") else {}
-        records, batches = [dict(record) for record in self.records], [dict(batch) for batch in self.batches]
-        return {"records": records, "batches": batches, "seconds": self.seconds, "client": inner}
+        return {"records": [dict(record) for record in self.records], "seconds": self.seconds, "client": inner}
 
     def load_state_dict(self, state):
         self.records = [dict(record) for record in state["records"]]
-        self.batches = [dict(batch) for batch in state["batches"]]
         self.client.tokens = self.tokens  # the budget is that of the whole run
         self._seconds_before = state["seconds"] - self.client.seconds
         if hasattr(self.client, "load_state_dict"):

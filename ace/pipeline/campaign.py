@@ -2,7 +2,7 @@
 
     python -m ace.pipeline.campaign           of the folder that this is called in: the repository, or a workspace
     python -m ace.pipeline.campaign quick     of the workspace of that scale, which is made first
-    ... --only '*@wcci2020-*'                 of the cells alone whose stage has such a name
+    ... --only 'train@wcci2020-*,baseline@*'  of the cells alone whose stage has such a name
 
 `dvc repro` alone runs one cell after the other. Here what cells need is made first (digests, scenarios, language models), then
 the runs of all of them, which wait below checkpoints/ for `dvc repro`: that collects them without computing. An interrupted
@@ -54,7 +54,7 @@ def run(folder, only="*"):
     needed, cells = (
         [name for name in stages if kind(name) in kinds and kind(name) not in frozen] for kinds in (NEEDED, CELLS)
     )
-    cells = [name for name in cells if fnmatch(name, only)]
+    cells = [name for name in cells if any(fnmatch(name, each) for each in only.split(","))]
     if not cells:
         raise WorkspaceError(f"no cell has a name like {only!r}; `dvc stage list --name-only` shows all")
     needed = [name for name in needed if is_needed(name, cells)]
@@ -111,7 +111,7 @@ def play(folder, cells):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.campaign", description=__doc__.splitlines()[0])
     parser.add_argument("scale", nargs="?", choices=profiles(), help="a folder of profiles/; else the present folder")
-    parser.add_argument("--only", default="*", metavar="NAMES", help="of cells, with * for any part of a name")
+    parser.add_argument("--only", default="*", metavar="NAMES", help="of cells, with commas between them and * for any part of a name")
     given = parser.parse_args(arguments)
 
     def folder():

@@ -167,7 +167,9 @@ def declared(params):
 
 def ablations(params):
     """Names of the methods that are run on the ablations' environment only."""
-    return [variant for variant in params.grid.ablations.variants if variant not in params.grid.variants]
+    home, everywhere = params.grid.ablations.environment, declared(params)
+    there = [variant for kind, env, variant in params.grid.cells if env == home and kind != "budget"]
+    return [variant for variant in there if variant not in everywhere]
 
 
 def target(params, env, variant):
