@@ -54,7 +54,7 @@ def run_cell(environment, variant, seeds=None, output="results"):
     run_seeds([(environment, variant, seed) for seed in seeds], output, f"{environment} {variant}")
     scratch = scratch_folder(root, output, environment, variant)
     finished = {seed: scratch / f"seed={seed}" / run_files.FINISHED for seed in seeds}
-    whole = output != "results" or params.keeps(environment, variant)  # what is run by hand is looked at
+    whole = params.kept_seeds(environment, variant) if output == "results" else seeds  # what is run by hand is looked at
     run_files.pack(root / output, environment, variant, finished, whole)
     for folder in finished.values():  # only now: a killed cell keeps what its finished seeds have done
         shutil.rmtree(folder)

@@ -3,7 +3,7 @@
     results/runs/<environment>/<variant>/     a cell, all of its seeds
         episodes.csv, training.csv            rows of every seed; the first column says which, `split` what an episode is of
         manifest.json                         what the seeds share, and under "seeds" what each has of its own
-        seed=<n>/                             policy.safetensors (policy_<mark>), transcript.jsonl.gz, of variants in grid.kept
+        seed=<n>/                             policy.safetensors (policy_<mark>), transcript.jsonl.gz, of what grid.kept names
     results/provenance/<environment>.json     {"<variant>": {"<n>": commit, processor, wall times}}
 
 The same run gives the same bytes. A cell is replaced as a whole, by one process at a time. If that one is killed, the old
@@ -204,10 +204,11 @@ def write_cell(folder, seeds, tables_alone=()):
     shutil.rmtree(before, ignore_errors=True)
 
 
-def pack(results, environment, variant, finished, whole=True):
+def pack(results, environment, variant, finished, whole=None):
     """Brings finished seeds into their cell; seeds of the cell that are not among them stay.
 
-    finished: {seed: folder that `write_finished` filled}; whole: with policies and transcripts, or their digests alone.
+    finished: {seed: folder that `write_finished` filled}; whole: seeds with policies and transcripts, others with their
+    digests alone; None: all.
     A provenance is measured once for given results: a rerun that reproduces them leaves it as it is.
     """
     folder = cell_folder(results, environment, variant)
@@ -222,7 +223,7 @@ def pack(results, environment, variant, finished, whole=True):
         new = json.loads((place / "provenance.json").read_text())
         if noted.get(seed, {}).get("result_sha256") != new["result_sha256"]:
             noted[seed] = new
-    write_cell(folder, seeds, () if whole else finished)
+    write_cell(folder, seeds, () if whole is None else set(finished) - set(whole))
     note_provenance(results, environment, variant, noted)
 
 

@@ -35,7 +35,8 @@ def small_params(change=None):
     raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
                    "lm_baselines": [], "other_model": [], "more_seeds": {"seeds": [], "variants": []},
                    "ablations": {"environment": "case14", "seeds": [0], "variants": []},
-                   "kept": ["ace", "sac"], "one_run": [], "also": {"environments": [], "variants": [], "controls": []},
+                   "kept": {"variants": ["ace", "sac"], "seeds": [0, 1, 2]}, "one_run": [],
+                   "also": {"environments": [], "variants": [], "controls": []},
                    "pretrained": {"environments": [], "seeds": [0], "variants": []},
                    "budget": {"environments": [], "seeds": [0], "variants": []}}  # fmt: skip
     raw["language_models"] = {}

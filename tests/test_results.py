@@ -49,7 +49,7 @@ def test_committed_runs_are_those_that_their_provenance_was_noted_for():
 def test_every_policy_that_git_keeps_is_there(params, committed):
     for env in committed.environments:
         for variant in committed.methods_of(env):
-            for seed in params.seeds_of(variant) if params.keeps(env, variant) else []:
+            for seed in params.kept_seeds(env, variant):
                 assert (cell_folder(RESULTS, env, variant) / f"seed={seed}" / POLICY).is_file(), (env, variant, seed)
 
 

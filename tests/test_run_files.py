@@ -91,7 +91,7 @@ def test_a_seed_that_is_run_again_leaves_the_others(results, tmp_path):
 
 def test_a_cell_that_no_study_plays_keeps_the_digests_of_its_policies_alone(results, tmp_path):
     whole = cell_folder(results, "toy", "a")
-    pack(tmp_path / "other", "toy", "a", finished(tmp_path, 0) | finished(tmp_path, 1), whole=False)
+    pack(tmp_path / "other", "toy", "a", finished(tmp_path, 0) | finished(tmp_path, 1), whole=())
     lean = cell_folder(tmp_path / "other", "toy", "a")
     assert set(contents(whole)) - set(contents(lean)) == {f"seed={seed}/policy.safetensors" for seed in (0, 1)}
     assert {name: contents(whole)[name] for name in contents(lean)} == contents(lean), "everything else is the same"
@@ -108,7 +108,7 @@ def test_a_transcript_that_is_not_kept_is_still_part_of_what_a_run_is(results, t
     provenance = (place[0] / "provenance.json").read_text()
     write_cell(place[0], {0: replace(whole, manifest=noted)})
     (place[0] / "provenance.json").write_text(provenance)
-    pack(tmp_path / "lean", "toy", "a", place, whole=False)
+    pack(tmp_path / "lean", "toy", "a", place, whole=())
     (lean,) = read_cell(cell_folder(tmp_path / "lean", "toy", "a")).values()
     assert not lean.folder.exists() and lean.transcript_digest() == whole.transcript_digest() is not None
     other = {**noted, "transcript_sha256": run_files.transcript_digest(tmp_path / "another" / run_files.TRANSCRIPT)}
@@ -120,7 +120,7 @@ def test_a_transcript_that_is_not_kept_is_still_part_of_what_a_run_is(results, t
 
 
 def test_a_seed_that_is_run_again_without_policies_leaves_those_of_the_others(results, tmp_path):
-    pack(results, "toy", "a", finished(tmp_path, 1, survival="0.9"), whole=False)
+    pack(results, "toy", "a", finished(tmp_path, 1, survival="0.9"), whole=())
     kept = [(files.folder / run_files.POLICY).is_file() for files in read_cell(cell_folder(results, "toy", "a")).values()]
     assert kept == [True, False]
 

@@ -75,9 +75,11 @@ class Params(Model):
         listed = getattr(self, study).variants if scored else []
         return [name for name in listed if name in unlearned], [name for name in listed if name in learned]
 
-    def keeps(self, environment, variant):
-        """Whether a cell's policies and transcripts lie beside its tables. Others stay under checkpoints/, which git ignores."""
-        return variant in self.grid.kept and (environment, variant) in {tuple(cell) for _, *cell in self.grid.cells}
+    def kept_seeds(self, environment, variant):
+        """Seeds of a cell whose policies and transcripts lie beside its tables; others' stay under checkpoints/, which git ignores."""
+        of_grid = (environment, variant) in {tuple(cell) for _, *cell in self.grid.cells}
+        kept = self.grid.kept.seeds if of_grid and variant in self.grid.kept.variants else []
+        return [seed for seed in kept if seed in self.seeds_of(variant)]
 
     def settings(self, variant, source="params.yaml"):
         """The settings of a variant: base with the variant's differences. source: the file's name, for messages."""
@@ -196,7 +198,7 @@ def _mistakes(params, source):
         "grid.ablations.variants": (ablations.variants, "variants"), "grid.baselines": (grid.baselines, "baselines"),
         "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"), "grid.budget.variants": (grid.budget.variants, "variants"),
         "grid.also.variants": (grid.also.variants, "variants"), "grid.also.controls": (grid.also.controls, "variants"),
-        "grid.pretrained.variants": (grid.pretrained.variants, "variants"), "grid.kept": (grid.kept, "variants"),
+        "grid.pretrained.variants": (grid.pretrained.variants, "variants"), "grid.kept.variants": (grid.kept.variants, "variants"),
     }  # fmt: skip
     for key, (names, home) in lists.items():
         for i, name in enumerate(names):

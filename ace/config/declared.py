@@ -49,6 +49,13 @@ class Budget(Model):
     variants: list[str]
 
 
+class Kept(Model):
+    """Runs whose policies and transcripts git keeps. Others stay in checkpoints/, from where studies play policies."""
+
+    variants: list[str]
+    seeds: list[Count]
+
+
 class Grid(Model):
     """What is run: every method on every environment, the ablations, and the budget curves."""
 
@@ -68,8 +75,7 @@ class Grid(Model):
     budget: Budget
     one_run: list[Literal["also", "camel"]]
     """Arms of which a notebook shows the first run on the ablations' environment; they are run there."""
-    kept: list[str]
-    """Variants whose policies and transcripts git keeps. Others stay in checkpoints/, from where studies play policies."""
+    kept: Kept
 
     @property
     def cells(self):

@@ -35,7 +35,7 @@ def findings(params, cells, workspace):
                 lacking += 1
                 studies = ", ".join(study for study in STUDIES if variant in params.played(study, environment)[1])
                 text = f"no policy of seed {', '.join(map(str, missing))}, which is played by {studies}"
-                if params.keeps(environment, variant):
+                if {*missing} & {*params.kept_seeds(environment, variant)}:
                     yield fail(stage, f"{text}: run `dvc repro -s -f {stage}` first, which trains it once more")
                 else:
                     yield note(stage, f"{text}: trained once more where one of them has to run")

@@ -28,9 +28,9 @@ def train_missing(params, environment, learned):
     """Train, under checkpoints/, the policies that cells of these variants have made and git does not keep."""
     missing = [
         (environment, variant, seed)
-        for variant in learned if not params.keeps(environment, variant)
+        for variant in learned
         for seed in set(seeds_in(config.root() / cell_folder("results", environment, variant))) & set(params.seeds_of(variant))
-        if policy_of(config.root(), environment, variant, seed) is None
+        if seed not in params.kept_seeds(environment, variant) and policy_of(config.root(), environment, variant, seed) is None
     ]  # fmt: skip
     if missing:
         play_tasks(_train, missing, f"policies of {environment} that git does not keep")
