@@ -6,10 +6,11 @@ import time
 
 from ace.config import ConfigError
 from ace.config.streams import number
-from ace.llm.clients import LocalClient, Recorder, open_client
+from ace.llm.clients import LocalClient, Recorder, checkpoint_folder, open_client
 from ace.llm.controls import RandomCritic
 from ace.llm.finetune import lora_round
 from ace.llm.models.heldout import load_states, one_proposal
+from ace.llm.models.pretrained import DIGESTS
 from ace.llm.policy_actor import PolicyActor
 from ace.llm.text import TextMap, template
 from ace.llm.value_critic import ValueCritic
@@ -114,11 +115,15 @@ def _heldout_file(place, root, environment):
 
 
 def fingerprint_of_model(settings, environment, root):
-    """Of the prompts and of the model's files: a folder, a transcript, or nothing here. settings: config.settings.Llm"""
-    place = root / settings.path.replace("{env}", environment)
+    """Of the prompts and of the model's files: a folder, a transcript, or nothing here; of the pretrained model the digests that lie
+    with it. settings: config.settings.Llm"""
+    path = settings.path.replace("{env}", environment)
+    places = [root / path, *([checkpoint_folder(settings, path, root)] if settings.client == "checkpoint" and settings.model else [])]
     sha = hashlib.sha256("".join(map(template, ("actor", "critic", "diagnosis", "configuration"))).encode())
-    for file in sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []:
-        sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
+    for place in places:
+        noted = place / DIGESTS
+        for file in [noted] if noted.is_file() else sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []:
+            sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
     return sha.hexdigest()
 
 
