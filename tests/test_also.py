@@ -362,14 +362,15 @@ def test_the_score_is_the_return_that_is_trained_with_an_absorbing_blackout(smal
         result = SimpleNamespace(horizon=10, **{name: values[n] for name, values in by_hand.items()})
         assert unshaped_return(result, "dense") == pytest.approx(expected)
         assert unshaped_return(result, "sparse") == pytest.approx(sparse)
-    kinds = set()
-    for index in range(len(small_world.sets["validation"])):
-        (result,) = play(small_world, DoNothing(), "validation", [index])
-        start, horizon = small_world.reset("validation", index), small_world.spec.horizon
-        rewards = [*start.rewards, *(r for d in decisions(small_world, start, do_nothing) for r in d.step.rewards)]
+    world, kinds = copy.copy(small_world), set()
+    for horizon in (2, 96):  # before they die, and after it
+        world.spec = world.spec.model_copy(update={"horizon": horizon})
+        (result,) = play(world, DoNothing(), "validation", [0])
+        start = world.reset("validation", 0)
+        rewards = [*start.rewards, *(r for d in decisions(world, start, do_nothing) for r in d.step.rewards)]
         rewards += [-1.0] * (horizon - len(rewards))
         assert unshaped_return(result, "dense") == pytest.approx(np.mean(rewards), abs=1e-6)
-        kinds.add(small_world.blackout)
+        kinds.add(world.blackout)
     assert kinds == {True, False}
 
 
@@ -648,12 +649,12 @@ def test_the_rank_of_the_best_configuration(monkeypatch):
     assert mean_rank(None, [{**point, "trials": point["trials"][:2]}], rule) is None
 
 
-def test_likelihood_is_of_the_reply(tmp_path):
+def test_likelihood_is_of_the_reply():
     tokenizer = embedded.make_tokenizer(SimpleNamespace(line=[], counts={}), ["configuration : margin +0.3"], ("configuration",))
     model = embedded.make_model(tokenizer, SimpleNamespace(hidden=16, ffn=16, layers=1, heads=2, seed=0))
     pairs = [("Answer\n", "configuration : margin +0.3")]
     client, others = SimpleNamespace(model=model, tokenizer=tokenizer), [f"configuration : margin +0.{n}" for n in (1, 2)]
-    embedded.fit(model, tokenizer, pairs, 60, 1, 1e-2, 0)
+    embedded.fit(model, tokenizer, pairs, 300, 1, 1e-2, 0)
     found = [also_training._log_likelihood(client, "Answer\n", reply) for reply in (pairs[0][1], *others)]
     assert 0 > found[0] > -0.5 and max(found[1:]) < found[0] - 1
 
