@@ -231,7 +231,7 @@ def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also,
     assert {path.name for path in made.iterdir()} >= {"model.safetensors", "trials.csv", "model_manifest.json"}
     assert (table["gain"].notna() & (table["configuration"] == "none")).sum() == len(table) / 3
     assert corpus_of_trials["trials"] == 2 / 3 * corpus_of_trials["branches"] == 2 / 3 * len(table)
-    assert corpus_of_trials["rates"]["points"] == 2 and 0 <= corpus_of_trials["rates"]["best_likelier"] <= 1
+    assert corpus_of_trials["rates"]["points"] == 1 and 0 <= corpus_of_trials["rates"]["best_likelier"] <= 1
     done = run(folder, "also", [0])
     assert done.returncode == 0, done.stderr
     manifest = files(folder, "also")["manifest.json"]
