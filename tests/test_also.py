@@ -40,6 +40,7 @@ from ace.grid.environment import World, scenario_sets
 from ace.llm.clients import Client, Recorder
 from ace.llm.models import embedded
 from ace.llm.text import Parsed, ParseFailure
+from ace.report import contrasts
 from ace.rl.buffers import Batch
 from ace.rl.sac import SAC
 
@@ -545,11 +546,14 @@ def test_a_branch_of_the_guard_has_the_judgements_and_the_control_has_not(small_
 def test_a_guard_needs_g_llm():
     with pytest.raises(ConfigError, match="guard' tests g_LLM's rows in D_LLM"):
         with_also("also_random", source="guard")
-    with pytest.raises(ConfigError, match="also.tested = false, but also.source = 'guard'"):
+    with pytest.raises(ConfigError, match=r"also\.tested = false, but also\.source = 'guard'"):
         with_also("ace_guarded", tested=False)
 
 
-@pytest.mark.parametrize(("section", "said"), [({"mask": {"source": "random"}}, "mask.source = 'random'"), ({"teach": {"enabled": True}}, "teach.enabled")])
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [({"mask": {"source": "random"}}, "mask.source = 'random'"), ({"teach": {"enabled": True}}, "teach.enabled")],
+)
 def test_branches_go_with_neither_masks_nor_a_teacher(section, said):
     def change(raw):
         raw["variants"]["both"] = {**raw["variants"]["also_random"], **section}
@@ -606,6 +610,15 @@ def test_arms_and_controls_differ_in_one_key():
         assert different == [key] and also["method"] == other["method"]
 
 
+def test_arms_are_compared_with_their_random_controls_and_with_sac_apart():
+    groups = [group for group in contrasts.load().ablations if "CAMEL" in group.title or "LLM-ALSO" in group.title]
+    compared = {(each, group.reference) for group in groups for each in group.variants if each != group.reference}
+    assert compared >= {("also", "also_random"), ("camel", "camel_random"), ("also", "sac"), ("camel", "sac")}
+    assert ("camel_ace", "ace") in compared
+    assert all(group.variants == ["sac", group.variants[-1]] for group in groups if group.reference == "sac")
+    assert not {("also_random", "sac"), ("camel_ace", "sac"), ("camel_poor", "sac"), ("also_pretrained", "sac")} & compared
+
+
 # --- what the model learns from ---------------------------------------------------------------------------------------
 
 
@@ -618,7 +631,8 @@ def test_the_rule_and_the_samples_by_hand():
     assert rule.failure(Summary(**{**usual, "acting": 60})) == "passive"
     assert rule.failure(Summary(**{**usual, "acting": 99})) == "restless"
     control = {"configuration": {}, "gain": 0.0, "survival": 0.5}
-    trials = [({"margin": 0.1}, 0.02), ({"lost": 0.3}, 0.05), ({"acting": 0.5}, -0.04), ({"overload": 0.2}, None), ({"lost": 0.1}, 0.01)]
+    trials = [({"margin": 0.1}, 0.02), ({"lost": 0.3}, 0.05), ({"acting": 0.5}, -0.04), ({"overload": 0.2}, None)]
+    trials.append(({"lost": 0.1}, 0.01))
     trials = [{"configuration": c, "gain": g, "survival": 0.5} for c, g in trials]
     runs = [{"summaries": summaries, "points": [{"decisions": 40, "summary": usual, "trials": [control, *trials]}]}]
     pairs = samples(runs, rule, 0.01, 160, np.random.default_rng(0))
@@ -641,7 +655,8 @@ def test_the_rule_and_the_samples_by_hand():
 def test_the_rank_of_the_best_configuration(monkeypatch):
     """0.5 for who knows nothing of gains, 1 for who has the best one first."""
     rule = SimpleNamespace(failure=lambda summary: "restless")
-    tried = [{"configuration": {"margin": n / 10}, "gain": gain} for n, gain in ((1, 0.0), (2, 0.1), (3, -0.1), (4, None), (5, 0.05))]
+    gains = {0.1: 0.0, 0.2: 0.1, 0.3: -0.1, 0.4: None, 0.5: 0.05}
+    tried = [{"configuration": {"margin": weight}, "gain": gain} for weight, gain in gains.items()]
     point = {"summary": asdict(SUMMARY), "trials": [{"configuration": {}, "gain": 0.0}, *tried]}
     said = {"+0.1": -3.0, "+0.2": -2.0, "+0.3": -1.0, "+0.4": 0.0, "+0.5": -4.0}  # the best one, +0.2, before two of three others
     monkeypatch.setattr(also_training, "_log_likelihood", lambda client, prompt, reply: said[reply.split()[-1]])

@@ -24,8 +24,8 @@ class Enough(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What became of one. score: mean over scenarios of `unshaped_return`; survival: share of the horizon; both None where it died,
-    which `died` tells. decisions, updates, env_steps: in training; scoring_steps: environment steps in scoring."""
+    """What became of one. score: mean over scenarios of `unshaped_return`; survival: share of the horizon; both None where it
+    died, which `died` tells. decisions, updates, env_steps: in training; scoring_steps: environment steps in scoring."""
 
     score: float | None
     survival: float | None
@@ -61,8 +61,8 @@ class Branches:
     def run(self, state, weights, judgements=()):
         """Train one branch and score it: a Branch.
 
-        state: the learner's state_dict; weights: (6,) of the terms; judgements: [(Transition, r_original, r_refined)] of g_LLM that
-        enter D_LLM first. FloatingPointError, as of SAC.update, is a branch's death and nobody else's.
+        state: the learner's state_dict; weights: (6,) of the terms; judgements: [(Transition, r_original, r_refined)] of g_LLM
+        that enter D_LLM first. FloatingPointError, as of SAC.update, is a branch's death and nobody else's.
         """
         twin, world = self.twin, self.learner.world
         twin.load_state_dict(state)
@@ -93,8 +93,8 @@ class Branches:
 
 
 def unseen_validation(world):
-    """Validation scenarios that choose no checkpoint, as many as those that do: of further weeks, as far as there are any, or drawn
-    anew from packaged days. Where there are no further weeks, the same ones."""
+    """Validation scenarios that choose no checkpoint, as many as those that do: of further weeks, as far as there are any, or
+    drawn anew from packaged days. Where there are no further weeks, the same ones."""
     chosen = world.sets["validation"]
     more, n = copy.copy(chosen), len(chosen)
     if hasattr(chosen, "weeks"):

@@ -33,8 +33,8 @@ JUDGEMENTS = ("judgements_tested", "judgements_promoted")
 class LearningSignal:
     """Of one run. It replaces the learner's sampler of D_mix; the loop itself knows nothing of it.
 
-    counts: points; branches, died of them; promoted; of a model, what `roles` counts; of a guard, what became of judgements. used:
-    PHASE of all branches. points: what became of each, for the manifest.
+    counts: points; branches, died of them; promoted; of a model, what `roles` counts; of a guard, what became of judgements.
+    used: PHASE of all branches. points: what became of each, for the manifest.
     """
 
     def __init__(self, learner, settings, seed, recorder=None):

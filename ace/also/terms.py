@@ -3,9 +3,9 @@
     r'(s, a, s') = r + sum_i w_i F_i,    F_i = gamma^n Phi_i(s') - Phi_i(s),    -1 <= Phi_i <= 0
 
 A difference of potentials leaves the optimal policy as it is (Ng et al. 1999). `gamma^n` is the row's own discount, 0 after a
-blackout. r is the return of the row, normalised by 1 - gamma as values are, which lie in [-1, 1]: a term with w = 0.5 moves a value
-by a quarter of that range at the most, three such terms by three quarters. `acting` is the one term that is no potential: it
-charges every action but do nothing.
+blackout. r is the return of the row, normalised by 1 - gamma as values are, which lie in [-1, 1]: a term with w = 0.5 moves a
+value by a quarter of that range at the most, three such terms by three quarters. `acting` is the one term that is no potential:
+it charges every action but do nothing.
 
 Shaping is added when a batch is drawn: the buffers keep what was measured, and every row follows the present configuration.
 """

@@ -4,9 +4,10 @@
 
     Critic       a summary -> the failure whose statistic is furthest on its bad side of the median of all summaries, in
                  interquartile ranges
-    Generator    diagnosis, some of a point's trials below `base.also.margin` -> one of its configurations above it: as it is asked
+    Generator    diagnosis, some of a point's trials that did not beat `base.also.margin` -> one of its configurations that did
 
-The weights are those of the lowest loss on one held-out run; the rates are of another one, that nothing was chosen by. Finished runs of trials wait under checkpoints/, so a call that was killed goes on. All is charged to the arm, as its corpus.
+The weights are those of the lowest loss on one held-out run; the rates are of another one, by which nothing was chosen. Finished
+runs of trials wait under checkpoints/, so a call that was killed goes on. All is charged to the arm, as its corpus.
 """
 
 import argparse
@@ -191,8 +192,8 @@ def rates(client, runs, rule, seed):
 
 
 def mean_rank(client, points, rule):
-    """How often the Generator deems the best trial of a point likelier than another one of it, mean over points: 0.5 for one that
-    knows nothing of gains, 1 if the best one is always first; None where no point has two that lived. No trials are shown to it."""
+    """How often the Generator deems the best trial of a point likelier than another one of it, mean over points: 0.5 for one
+    that knows nothing of gains, 1 if the best is always first; None where no point has two that lived. It is shown no trials."""
     shares = []
     for point in points:
         trials = [trial for trial in trials_of(point) if trial.gain is not None]

@@ -239,7 +239,7 @@ class Settings(Model):
     def branches_without_masks_and_teachers(self):
         if self.also.source != "none" and (self.mask.source != "none" or self.teach.enabled):
             other = "teach.enabled" if self.teach.enabled else f"mask.source = {self.mask.source!r}"
-            raise ValueError(f"also.source = {self.also.source!r}, but {other}: branches learn without masks and without a teacher")
+            raise ValueError(f"also.source = {self.also.source!r}, but {other}: branches learn without masks and teachers")
         return self
 
     @property

@@ -56,8 +56,8 @@ def open_client(settings, env, seed, root):
 
 
 def checkpoint_folder(settings, place, root):
-    """Where a checkpoint lies, if it is here and not a name on the hub. place: `settings.path`, filled in. ConfigError where it is
-    the pretrained model and that was not fetched."""
+    """Where a checkpoint lies, if it is here and not a name on the hub. place: `settings.path`, filled in. ConfigError where it
+    is the pretrained model and that was not fetched."""
     if Path(settings.model or place) == pretrained.PLACE / pretrained.MODEL:
         return pretrained.folder(root)
     return Path(root) / (settings.model or place)

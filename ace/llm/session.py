@@ -115,16 +115,22 @@ def _heldout_file(place, root, environment):
 
 
 def fingerprint_of_model(settings, environment, root):
-    """Of the prompts and of the model's files: a folder, a transcript, or nothing here; of the pretrained model the digests that lie
-    with it. settings: config.settings.Llm"""
+    """Of the prompts and of the model's files: a folder, a transcript, or nothing here. settings: config.settings.Llm"""
     path = settings.path.replace("{env}", environment)
-    places = [root / path, *([checkpoint_folder(settings, path, root)] if settings.client == "checkpoint" and settings.model else [])]
+    places = [root / path]
+    if settings.client == "checkpoint" and settings.model:
+        places.append(checkpoint_folder(settings, path, root))
     sha = hashlib.sha256("".join(map(template, ("actor", "critic", "diagnosis", "configuration"))).encode())
-    for place in places:
-        noted = place / DIGESTS
-        for file in [noted] if noted.is_file() else sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []:
-            sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
+    for file in (file for place in places for file in _files_of(place)):
+        sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
     return sha.hexdigest()
+
+
+def _files_of(place):
+    """What identifies a model: its files, or where their digests lie with them, as with the pretrained one, these alone."""
+    if place.is_dir():
+        return [place / DIGESTS] if (place / DIGESTS).is_file() else sorted(place.iterdir())
+    return [place] if place.is_file() else []
 
 
 def read_model_manifest(settings, environment, root):

@@ -41,8 +41,8 @@ def read_marked(params, results, variants=()):
 def budget(runs):
     """A row with COLUMNS for each (env, variant, mark), by mark; survival in percent, budgets are means over the seeds.
 
-    decisions: of training and of branches until the mark; env_steps, power_flows: with its validations and the corpus; a step is an AC power flow, and so is a
-    simulation. Raises ReportError where the seeds of a cell have other marks.
+    decisions: of training and of branches until the mark; env_steps, power_flows: of these, of validations and of the corpus; a
+    step is an AC power flow, and so is a simulation. Raises ReportError where the seeds of a cell have other marks.
     """
     rows = []
     for env in runs.environments:
