@@ -635,15 +635,15 @@ def test_the_rule_and_the_samples_by_hand():
     trials.append(({"lost": 0.1}, 0.01))
     trials = [{"configuration": c, "gain": g, "survival": 0.5} for c, g in trials]
     runs = [{"summaries": summaries, "points": [{"decisions": 40, "summary": usual, "trials": [control, *trials]}]}]
-    pairs = samples(runs, rule, 0.01, 160, np.random.default_rng(0))
+    pairs = samples(runs, rule, 0.01, 400, np.random.default_rng(0))
     of_generator = [(prompt, reply) for prompt, reply in pairs if "\nTrials\n" in prompt]
-    assert len(of_generator) == len(pairs) // 4 == 40
+    assert len(of_generator) == len(pairs) // 10 == 40
     # as it is asked: what is shown did not beat the margin, what is learned did
     assert {reply for _, reply in of_generator} == {"configuration : margin +0.1", "configuration : lost +0.3"}
     shown = [prompt.split("Trials\n")[1].removesuffix("\nAnswer\n").split("\n") for prompt, _ in of_generator]
     failed = {"acting +0.5 : worse by 4 %", "overload +0.2 : failed", "lost +0.1 : better by 1 %"}
     assert {line for lines in shown for line in lines} == failed | {"none"} and {len(lines) for lines in shown} == {1, 2, 3}
-    highest = samples(runs, rule, 0.06, 160, np.random.default_rng(0))[-40:]
+    highest = samples(runs, rule, 0.06, 400, np.random.default_rng(0))[-40:]
     assert {reply for _, reply in highest} == {"configuration : lost +0.3"}, "where none beats the margin, the best"
     for prompt, reply in pairs:
         if "\nTrials\n" not in prompt:

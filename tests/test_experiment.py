@@ -161,7 +161,7 @@ def with_controls(p):
 def model_of_also(tmp_path_factory):
     """A workspace with LLM-ALSO's model, of few trials, and what it took to make: (folder, trials, manifest)."""
     folder = tmp_path_factory.mktemp("also")
-    few = {"runs": 3, "decisions": 100, "every": 50, "configurations": 2, "scored": 2, "steps": 300}
+    few = {"runs": 5, "decisions": 100, "every": 50, "configurations": 2, "scored": 2, "steps": 400}
     (folder / "params.yaml").write_text(yaml.safe_dump(small_params(lambda p: p["also_model"].update(few))))
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACE_JOBS", "1")
@@ -226,7 +226,7 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
 
 def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also, request):
     """From trials on training scenarios to its model, and from that to a run: what both used is charged."""
-    folder, (made, table, corpus_of_trials) = equipped(lambda p: p["base"]["train"].update(marks=[100, 160])), model_of_also
+    folder, (made, table, corpus_of_trials) = equipped(lambda p: p["base"]["train"].update(marks=[30, 160])), model_of_also
     copy_also(request, "also", folder)
     assert {path.name for path in made.iterdir()} >= {"model.safetensors", "trials.csv", "model_manifest.json"}
     assert (table["gain"].notna() & (table["configuration"] == "none")).sum() == len(table) / 3
@@ -245,8 +245,8 @@ def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also,
     assert budget["branches"]["env_steps"] == used["env_steps"] + used["scoring_steps"]
     assert budget["branches"]["decisions"] == used["decisions"] >= budget["branches"]["updates"] == used["updates"] > 0
     first, last = manifest["marks"]
-    assert first["branch_decisions"] < last["branch_decisions"] <= used["decisions"] and last["branch_updates"] > 0
-    assert last["branch_env_steps"] <= budget["branches"]["env_steps"]
+    assert first["branch_decisions"] == 0, "before the first point"
+    assert {name: last[f"branch_{name}"] for name in ("decisions", "updates", "env_steps")}.items() <= budget["branches"].items()
     assert counts["branches"] == len(trials) > 0 and all(each["decisions"] == 20 for each in trials)
     curve = frame(files(folder, "also")["training.csv"])
     assert curve["branch_decisions"].iloc[-1] == 20 * len(trials)
