@@ -35,8 +35,8 @@ from ace.llm.text import Parsed, TextMap
 
 ROLES = ("diagnosis", "configuration")
 CRITIC_SHARE = 0.9
-"""Of the samples: to find the worst of nine numbers is more to learn than what helped against it, of which there are few different
-samples. With more of those the held-out loss is lowest long before the Critic has learned."""
+"""Of the samples: to find the worst of nine numbers is more to learn than what helped against it, and of that there are few
+different samples. With more of them the held-out loss is lowest before the Critic has learned."""
 AS_THEY_WERE = 8
 """One in so many summaries is as it was; of the others each statistic is of another summary."""
 UNSEEN = 256
