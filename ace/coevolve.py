@@ -57,6 +57,7 @@ class CoEvolution:
         sizes = (world.features.n, world.catalogue.n_legal)
         self.d_rl = ReplayBuffer(settings.buffers.capacity_rl, *sizes)
         self.d_llm = RefinedBuffer(settings.buffers.capacity_llm, *sizes)
+        self.keep_judged = self.d_llm.add  # or whoever holds g_LLM's rows back
         self.d_mix = MixedSampler(self.d_rl, self.d_llm, settings.buffers.beta, settings.buffers.tau)
         self.bad_states = {}  # uid in D_RL -> GridState, kept for decisions that f_LLM may be asked about
         self.teaching = Distillation(teacher, settings, self.rng["teacher"]) if teacher else None
@@ -238,7 +239,7 @@ class CoEvolution:
             elif self.d_rl.holds(uid):
                 judged = self.d_rl.transition(uid)
                 judged.reward += change
-                self.d_llm.add(judged, judged.r_step, judged.r_step + delta, is_refined=False)
+                self.keep_judged(judged, judged.r_step, judged.r_step + delta, is_refined=False)
                 self.count["shaped"] += 1
 
     @property

@@ -221,7 +221,7 @@ class Run:
                 calls = dict(zip(evaluate.CALLS, self._calls(), strict=True))
                 self.marks.append({**event.row, **calls, "validation_steps": self.validation_steps})
                 if self.signal:
-                    self.marks[-1]["branch_steps"] = self.signal.steps
+                    self.marks[-1] |= {f"branch_{name}": used for name, used in self.signal.budget.items()}
                 continue
             elif self.signal:
                 self.signal.after_episode(event.row)
@@ -309,7 +309,7 @@ class Run:
         validation = {"simulator_calls": 0, "dc_calls": 0, "llm_calls": 0, "env_steps": self.validation_steps}
         before = {"train": train, "validation": validation, "corpus": {name: int(corpus.get(name, 0)) for name in train}}
         if self.signal:
-            before["branches"] = {**dict.fromkeys(train, 0), "env_steps": self.signal.steps}
+            before["branches"] = dict.fromkeys(train, 0) | self.signal.budget
         return before | self.plays.used()
 
     def _fingerprint(self):

@@ -61,19 +61,6 @@ def unseen_validation(world, scenarios, number, key):
     return scenario_sets(world.spec, more)["validation"]
 
 
-class Beyond:
-    """The scenarios of a set from number `first` on, as a set; each keeps its own number, and with it its opponent's draws."""
-
-    def __init__(self, scenarios, first):
-        self.scenarios, self.first = scenarios, first
-
-    def __len__(self):
-        return len(self.scenarios) - self.first
-
-    def __getitem__(self, index):
-        return self.scenarios[self.first + index]
-
-
 def with_validation(world, scenarios):
     """The world with these validation scenarios, of `unseen_validation`."""
     other = copy.copy(world)

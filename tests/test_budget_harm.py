@@ -58,6 +58,17 @@ def test_a_mark_is_shown_with_all_that_was_used_by_then(results, params, tmp_pat
     assert "| 30.0 [" in budget.by_mark(table) and "1,500 decisions" in budget.by_mark(table)
 
 
+def test_what_branches_took_is_in_the_budget_of_a_mark(results, params):
+    for seed in SEEDS:
+        leave_marks(results, "ace", seed, {500: 0.2})
+        run = f"{ENV}/ace/seed={seed}"
+        marks = [{**mark, "branch_decisions": 300, "branch_updates": 290, "branch_env_steps": 4000}
+                 for mark in manifest_of(results, run)["marks"]]  # fmt: skip
+        change_manifest(results, run, marks=marks)
+    first = budget.budget(runs.read(params, results)).iloc[0]
+    assert (first["mark"], first["decisions"], first["env_steps"]) == (500, 800, 5001 + 4000 + 500 + 700)
+
+
 def test_marks_of_a_cell_must_be_the_same(results, params):
     leave_marks(results, "ace", 0, {500: 0.2})
     with pytest.raises(ReportError, match="wcci2020/ace were kept at different marks"):

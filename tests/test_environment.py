@@ -14,9 +14,8 @@ from ace import config
 from ace.grid.environment import GridState, Operator, World, scenario_sets, step_reward
 from ace.grid.fastworld import FastWorld
 from ace.grid.packaged import read_source
-from ace.grid.scenarios import SPLITS
+from ace.grid.scenarios import SPLITS, Beyond
 from ace.grid.weeks import DAY, Weeks
-from ace.trained_policies import Beyond
 
 PARAMS = config.load()
 GRIDS = [name for name, environment in PARAMS.environments.items() if environment.weeks]

@@ -4,6 +4,7 @@ Same seed, same bytes; another seed, other bytes; killed and resumed, the same b
 mistake, one line.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import warnings
 
 import numpy as np
 import pytest
+import yaml
 from conftest import ROOT, copy_tree, run, small_params
 
 from ace import config, experiment, pool, run_files
@@ -83,8 +85,6 @@ def files(folder, variant, seed=0):
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory, language_model):
     """An ACE run of seeds 0 and 1 that nobody disturbed."""
-    import yaml
-
     folder = tmp_path_factory.mktemp("reference")
     (folder / "params.yaml").write_text(yaml.safe_dump(small_params()))
     copy_tree(language_model, folder / "results" / "language_model" / "case14")
@@ -144,6 +144,11 @@ def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
     assert files(reference, "ace", 0)["training.csv"] != files(reference, "ace", 1)["training.csv"]
 
 
+def copy_also(request, variant, folder):
+    if variant == "also":
+        copy_tree(request.getfixturevalue("model_of_also")[0], folder / "results" / "also_model" / "case14")
+
+
 def with_controls(p):
     """Variants whose roles a checkpoint has to hold beside, or without, those of the language model; one with marks, too, and one
     that is in branches most of its time."""
@@ -153,17 +158,30 @@ def with_controls(p):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded"])
-def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped):
+@pytest.fixture(scope="module")
+def model_of_also(tmp_path_factory):
+    """A workspace with LLM-ALSO's model, of few trials, and what it took to make: (folder, trials, manifest)."""
+    folder = tmp_path_factory.mktemp("also")
+    few = {"runs": 5, "decisions": 100, "every": 50, "configurations": 2, "scored": 2, "steps": 400}
+    (folder / "params.yaml").write_text(yaml.safe_dump(small_params(lambda p: p["also_model"].update(few))))
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACE_JOBS", "1")
+        return also_training.make("case14", progress=False)
+
+
+@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded", "also", "also_random"])
+def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped, request):
     undisturbed = reference
     if variant != "ace":
         undisturbed = equipped(with_controls, "undisturbed")
+        copy_also(request, variant, undisturbed)
         done = run(undisturbed, variant, [0])
         assert done.returncode == 0, done.stderr
         manifest = files(undisturbed, variant)["manifest.json"]
         assert all(sum(counts.values()) > 0 for counts in manifest["roles"].values() if counts) and manifest["roles"]
         assert variant != "ace_guarded" or manifest["roles"]["signal"]["branches"] > 4
     folder = equipped(with_controls)
+    copy_also(request, variant, folder)
     code = (
         "from ace import experiment; experiment.CHECKPOINT_EVERY_S = 0.0\n"
         f"experiment.run_seed('case14', '{variant}', 0, __import__('pathlib').Path('.').resolve(), 'results')"
@@ -207,22 +225,29 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
     assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "named.csv"}
 
 
-def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, monkeypatch):
+def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also, request):
     """From trials on training scenarios to its model, and from that to a run: what both used is charged."""
-    folder = equipped(lambda p: p["also_model"].update(runs=2, decisions=100, every=50, configurations=2, scored=2, steps=300))
-    monkeypatch.chdir(folder)
-    made, table, corpus_of_trials = also_training.make("case14", progress=False)
+    folder, (made, table, corpus_of_trials) = equipped(lambda p: p["base"]["train"].update(marks=[30, 160])), model_of_also
+    copy_also(request, "also", folder)
     assert {path.name for path in made.iterdir()} >= {"model.safetensors", "trials.csv", "model_manifest.json"}
     assert (table["gain"].notna() & (table["configuration"] == "none")).sum() == len(table) / 3
+    assert corpus_of_trials["trials"] == 2 / 3 * corpus_of_trials["branches"] == 2 / 3 * len(table)
+    assert corpus_of_trials["rates"]["points"] == 1 and 0 <= corpus_of_trials["rates"]["best_likelier"] <= 1
     done = run(folder, "also", [0])
     assert done.returncode == 0, done.stderr
     manifest = files(folder, "also")["manifest.json"]
     counts, points, budget = manifest["roles"]["signal"], manifest["points"], manifest["budget"]
     assert len(points) == 3 and counts["diagnoses"] == 3
-    assert budget["train"]["llm_calls"] == counts["diagnoses"] + counts.get("configurations", 0)
+    assert budget["train"]["llm_calls"] == counts["diagnoses"] + counts["configurations"]
+    assert {"died", "promoted", "repeated", "out_of_bounds"} <= set(counts), "what is 0 is there"
     assert budget["corpus"]["env_steps"] == corpus_of_trials["env_steps"] > 300 and budget["train"]["simulator_calls"] == 0
     trials = [trial for point in points for trial in point["trials"]]
-    assert budget["branches"]["env_steps"] == sum(each["env_steps"] + each["scoring_steps"] for each in trials)
+    used = {name: sum(each[name] for each in trials) for name in ("decisions", "updates", "env_steps", "scoring_steps")}
+    assert budget["branches"]["env_steps"] == used["env_steps"] + used["scoring_steps"]
+    assert budget["branches"]["decisions"] == used["decisions"] >= budget["branches"]["updates"] == used["updates"] > 0
+    first, last = manifest["marks"]
+    assert first["branch_decisions"] == 0, "before the first point"
+    assert {name: last[f"branch_{name}"] for name in ("decisions", "updates", "env_steps")}.items() <= budget["branches"].items()
     assert counts["branches"] == len(trials) > 0 and all(each["decisions"] == 20 for each in trials)
     curve = frame(files(folder, "also")["training.csv"])
     assert curve["branch_decisions"].iloc[-1] == 20 * len(trials)

@@ -11,6 +11,7 @@ from ace import config, evaluate, trained_policies
 from ace.grid.dcflow import DcFlow
 from ace.grid.environment import World, scenario_sets
 from ace.grid.powerflow import PowerFlow
+from ace.grid.scenarios import Beyond
 from ace.grid.whatif import WhatIf
 from ace.llm.models.corpus import in_turn
 from ace.rl import foresight as agent_foresight
@@ -189,7 +190,7 @@ def weeks(params, monkeypatch):
 def test_unseen_scenarios_are_of_weeks_that_chose_no_checkpoint(weeks, params):
     seen, n = weeks.sets["validation"], params.scenarios.validation
     found = trained_policies.unseen_validation(weeks, params.scenarios, 2, "foresight.episodes")
-    beyond = trained_policies.Beyond(found, n)
+    beyond = Beyond(found, n)
     assert (len(seen), len(found), len(beyond)) == (n, n + 2, 2)
     dates = [week["date"] for week in seen.weeks.about]
     assert [found[i].origin[0] for i in (0, n, n + 1)] == [dates[i] for i in (0, n, n + 1)] and len(set(dates)) == len(dates)

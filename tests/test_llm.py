@@ -30,8 +30,9 @@ from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm import clients, finetune
 from ace.llm.constrained_decoding import Guide
-from ace.llm.models import corpus, embedded, lora_under_shift, rates, samples, training
+from ace.llm.models import corpus, embedded, lora_under_shift, pretrained, rates, samples, training
 from ace.llm.policy_actor import BadCase, PolicyActor, gain
+from ace.llm.session import fingerprint_of_model
 from ace.llm.text import Parsed, TextMap, template
 from ace.studies.lora import measure as lora
 
@@ -144,6 +145,31 @@ def test_training_is_the_same_for_the_same_seed(textmap, pairs, shape, trained):
 
     assert torch.equal(weights(0), weights(0))
     assert not torch.equal(weights(0), weights(1))
+
+
+@pytest.mark.parametrize("keep_best", [True, False])
+def test_the_weights_of_the_lowest_held_out_loss_can_be_kept(trained, pairs, shape, keep_best):
+    other = [(prompt, pairs[i - 1][1]) for i, (prompt, _) in enumerate(pairs)]  # what is learned by heart is wrong here
+    model = embedded.make_model(trained[1], shape)
+    curve = embedded.fit(model, trained[1], pairs, 200, 8, 5e-3, 0, heldout=other, keep_best=keep_best)
+    losses, unseen = [row["loss_heldout"] for row in curve], embedded.encode(trained[1], other)
+    assert min(losses) < losses[-1] - 0.1
+    assert embedded.mean_loss(model, unseen, 0) == pytest.approx(min(losses) if keep_best else losses[-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", ["checkpoints/some", str(pretrained.PLACE / pretrained.MODEL)])
+def test_a_fingerprint_holds_the_weights_of_a_checkpoint_that_is_named(tmp_path, model):
+    settings, folder = llm(client="checkpoint", model=model, path="lends/the/actions"), tmp_path / model
+    folder.mkdir(parents=True)
+    found = []
+    for weights in (b"a", b"b"):
+        (folder / "model.safetensors").write_bytes(weights)
+        if "some" not in model:
+            (folder / pretrained.DIGESTS).write_text(json.dumps(pretrained.digests(folder)))
+        found += [fingerprint_of_model(settings, "case14", tmp_path) for _ in range(2)]
+    assert found[0] == found[1] != found[2] == found[3]
+    other = llm(client="embedded", model=model, path="lends/the/actions")  # asks nobody of that name
+    assert fingerprint_of_model(other, "case14", tmp_path) not in found
 
 
 def test_save_and_load(tmp_path, trained, pairs):

@@ -47,6 +47,17 @@ def test_cost_by_hand(results):
     assert found["n_seeds"] == 3
 
 
+def test_what_branches_took_is_training_and_only_promoted_judgements_are_adjustments(results):
+    for seed in (0, 1, 2):
+        rich_run(results, seed)
+        cell = f"case14/ace/seed={seed}"
+        budget = manifest_of(results, cell)["budget"] | {"branches": {"decisions": 600, "updates": 590, "env_steps": 7000}}
+        signal = {"judgements_promoted": 0, "judgements_tested": 40, "judgements_untested": 5}
+        change_manifest(results, cell, budget=budget, shaped=45, roles={"signal": signal})
+    found = row(cost.write_cost(PARAMS, results, results / "made"), env="case14", variant="ace", kind="measured")
+    assert (found["decisions"], found["env_steps_train"], found["adjustments"]) == (1510 + 600, 9030 + 7000, 0)
+
+
 def test_calls_of_the_test_count_for_a_model_in_the_loop(results):
     budget = manifest_of(results, "case14/greedy/seed=0")["budget"]
     change_manifest(results, "case14/greedy/seed=0", budget={"test": {**budget["test"], "llm_calls": 160}})

@@ -2,9 +2,10 @@
 
 A branch starts from the run's own state, its random streams included, so that all branches of a point meet the same training
 weeks in the same order and draw the same numbers; they differ in the configuration alone. Neither f_LLM nor g_LLM works in a
-branch. The run itself is read, never written to.
+branch. The run itself is read, never written to. No checkpoint is chosen by the scenarios that score.
 """
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from ace.also.terms import ShapedSampler
 from ace.coevolve import CoEvolution
 from ace.evaluate import play
+from ace.grid.scenarios import Beyond
 from ace.rl.policy import Policy
 from ace.rl.sac import SAC
 
@@ -22,61 +24,64 @@ class Enough(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What became of one. score: mean over scenarios of the unshaped return, the sum of an episode's step rewards by its horizon;
-    survival: share of the horizon; both None where it died, which `died` tells. decisions, env_steps: in training;
-    scoring_steps: environment steps in scoring."""
+    """What became of one. score: mean over scenarios of `unshaped_return`; survival: share of the horizon; both None where it
+    died, which `died` tells. decisions, updates, env_steps: in training; scoring_steps: environment steps in scoring."""
 
     score: float | None
     survival: float | None
     died: str | None
     decisions: int
+    updates: int
     env_steps: int
     scoring_steps: int
 
 
 class Branches:
-    """Clones of one run, one after the other, scored on the validation scenarios of its world.
+    """Clones of one run, one after the other.
 
-    learner: coevolve.CoEvolution, between two episodes; terms: terms.Terms; decisions: of a branch.
+    learner: coevolve.CoEvolution, between two episodes; terms: terms.Terms; decisions: of a branch; scenarios: that score it,
+    default `unseen_validation`.
     """
 
-    def __init__(self, learner, terms, decisions):
+    def __init__(self, learner, terms, decisions, scenarios=None):
         world, s = learner.world, learner.settings
         self.learner, self.decisions = learner, decisions
         sac = SAC(world.catalogue, world.features.n, s.sac, seed=0)
         self.twin = CoEvolution(world, sac, s, 0, None)  # the seed is of no account: the state brings all streams
         self.twin.d_mix = ShapedSampler(self.twin.d_mix, terms)
         self.twin.choose = self._choose
+        self.scoring = copy.copy(world)
+        self.scoring.sets = {**world.sets, "validation": scenarios or unseen_validation(world)}
 
     def _choose(self, decision):
         if self.twin.count["decisions"] == self.goal:
             raise Enough
         return self.twin.sac.act(*decision.observation, greedy=False)
 
-    def run(self, state, weights, judgements=None):
+    def run(self, state, weights, judgements=()):
         """Train one branch and score it: a Branch.
 
-        state: the learner's state_dict; weights: (6,) of the terms; judgements: {uid of D_LLM: g_LLM's change of its step reward}
-        that are applied first. FloatingPointError, as of SAC.update, is a branch's death and nobody else's.
+        state: the learner's state_dict; weights: (6,) of the terms; judgements: [(Transition, r_original, r_refined)] of g_LLM
+        that enter D_LLM first. FloatingPointError, as of SAC.update, is a branch's death and nobody else's.
         """
         twin, world = self.twin, self.learner.world
         twin.load_state_dict(state)
         twin.d_mix.weights = weights
-        for uid, delta in (judgements or {}).items():
-            twin.d_llm.judge(uid, delta, 1 - twin.settings.sac.gamma)
-        start, steps = twin.count["decisions"], world.env_steps
-        self.goal, score, survival, died = start + self.decisions, None, None, None
+        for judged in judgements:
+            twin.d_llm.add(*judged, is_refined=False)
+        before, steps, scoring_steps = twin.count.copy(), world.env_steps, self.scoring.env_steps
+        self.goal, score, survival, died = before["decisions"] + self.decisions, None, None, None
         try:
             self._train()
-            trained = world.env_steps - steps
-            results = list(play(world, Policy(twin.policy), "validation", range(len(world.sets["validation"]))))
-            score = float(np.mean([result.reward / result.horizon for result in results]))
+            scenarios = range(len(self.scoring.sets["validation"]))
+            results = list(play(self.scoring, Policy(twin.policy), "validation", scenarios))
+            score = float(np.mean([unshaped_return(result, twin.settings.train.reward) for result in results]))
             survival = float(np.mean([result.survival for result in results]))
         except FloatingPointError as error:
-            trained, died = world.env_steps - steps, str(error)
-        scoring = world.env_steps - steps - trained
-        world.env_steps = steps  # the run's own count; what a branch used is in its row
-        return Branch(score, survival, died, twin.count["decisions"] - start, trained, scoring)
+            died = str(error)
+        trained, world.env_steps = world.env_steps - steps, steps  # the run's own count; what a branch used is in its row
+        used = [twin.count[name] - before[name] for name in ("decisions", "updates")]
+        return Branch(score, survival, died, *used, trained, self.scoring.env_steps - scoring_steps)
 
     def _train(self):
         try:
@@ -85,6 +90,26 @@ class Branches:
                     pass
         except Enough:
             pass
+
+
+def unseen_validation(world):
+    """Validation scenarios that choose no checkpoint, as many as those that do: of further weeks, as far as there are any, or
+    drawn anew from packaged days. Where there are no further weeks, the same ones."""
+    chosen = world.sets["validation"]
+    more, n = copy.copy(chosen), len(chosen)
+    if hasattr(chosen, "weeks"):
+        more.n_weeks = min(2 * n, len(chosen.weeks))
+    else:
+        more.n = 2 * n
+    return Beyond(more, n) if len(more) > n else chosen
+
+
+def unshaped_return(result, reward):
+    """Of an episode, undiscounted, by its horizon: in [-1, 1], as step rewards are. result: evaluate.EpisodeResult; reward: of
+    settings.Train. A blackout is an absorbing -1, as in training; where the reward is sparse, that alone counts."""
+    lost = result.horizon - result.survived_steps  # the step of the blackout among them, whose -1 is in the sum
+    total = -lost if reward == "sparse" else result.reward - max(lost - 1, 0)
+    return total / result.horizon
 
 
 def gain(branch, control):

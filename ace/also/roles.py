@@ -3,7 +3,7 @@
 Both see text only. What can't be parsed, names a statistic that is not so, or lies outside the bounds is counted and dropped.
 
     Diagnosis       failure : lost lines                            Configuration   configuration : margin +0.3 , acting +0.1
-                    evidence : lines lost in : 30 %                                 configuration : none
+                    evidence : lines lost in : 30 %
 """
 
 import re
@@ -21,6 +21,8 @@ FAILURES = {
 }  # fmt: skip
 """failure: (the statistic of a Summary that shows it, which way)."""
 WEIGHT = re.compile(r"([a-z]+) \+(\d\.\d)")
+MOST_ASKS = 16
+"""Calls of the Generator in one round, at the most, until there are as many new configurations as were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +90,11 @@ def configuration_prompt(diagnosis, trials):
 
 
 def parse_configuration(reply):
-    """Parsed({term: weight}), {} for none, or ParseFailure."""
+    """Parsed({term: weight}), with a term at least, or ParseFailure."""
     lines = [line.strip() for line in reply.strip().splitlines() if line.strip()]
     if not lines or not lines[-1].startswith("configuration : "):
         return ParseFailure("no line of a configuration")
-    said = lines[-1].removeprefix("configuration : ")
-    if said == "none":
-        return Parsed({})
-    found = [WEIGHT.fullmatch(part.strip()) for part in said.split(" , ")]
+    found = [WEIGHT.fullmatch(part.strip()) for part in lines[-1].removeprefix("configuration : ").split(" , ")]
     if None in found:
         return ParseFailure("not a list of terms and weights")
     configuration = {match[1]: float(match[2]) for match in found}
@@ -115,7 +114,7 @@ class Critic:
     """counts: diagnoses asked for, and unparsable ones."""
 
     def __init__(self, recorder):
-        self.recorder, self.counts = recorder, Counter()
+        self.recorder, self.counts = recorder, Counter(diagnoses=0, unparsable_diagnoses=0)
 
     def diagnose(self, summary, seed):
         """A failure of FAILURES, or None where the reply is no diagnosis."""
@@ -131,25 +130,29 @@ class Critic:
 
 
 class Generator:
-    """counts: configurations asked for; unparsable, out_of_bounds, and repeated ones, that had been tried."""
+    """counts: configurations asked for; unparsable, out_of_bounds, and repeated ones, that were known."""
 
     def __init__(self, recorder):
-        self.recorder, self.counts = recorder, Counter()
+        self.recorder, self.counts = recorder, Counter(configurations=0, out_of_bounds=0, unparsable=0, repeated=0)
 
-    def propose(self, diagnosis, trials, n, seed):
-        """At most n configurations {term: weight} that were not tried; {}: no shaping. diagnosis: text; trials: [Trial]."""
-        found, known = [], [trial.configuration for trial in trials]
-        for record in self.recorder.ask("configuration", [configuration_prompt(diagnosis, trials)] * n, seed):
-            parsed = parse_configuration(record["reply"])
-            self.counts["configurations"] += 1
-            if isinstance(parsed, ParseFailure):
-                self.counts["out_of_bounds" if parsed.reason == "outside the bounds" else "unparsable"] += 1
-                record["parse"], record["verdict"] = parsed.reason, "unparsable"
-            elif parsed.value in known:
-                self.counts["repeated"] += 1
-                record["parse"], record["verdict"] = configuration_text(parsed.value), "repeated"
-            else:
-                record["parse"], record["verdict"] = configuration_text(parsed.value), "proposed"
-                found.append(parsed.value)
-                known.append(parsed.value)
+    def propose(self, diagnosis, trials, known, n, seed):
+        """n configurations {term: weight} that are not known; fewer if MOST_ASKS calls did not find so many.
+
+        diagnosis: text; trials: [Trial], which are shown; known: configurations; seed: () -> a new one for each time it is asked.
+        """
+        found, prompt, asked = [], configuration_prompt(diagnosis, trials), 0
+        while len(found) < n and asked < MOST_ASKS:
+            prompts = [prompt] * min(n - len(found), MOST_ASKS - asked)
+            asked += len(prompts)
+            for record in self.recorder.ask("configuration", prompts, seed()):
+                parsed = parse_configuration(record["reply"])
+                self.counts["configurations"] += 1
+                if isinstance(parsed, ParseFailure):
+                    self.counts["out_of_bounds" if parsed.reason == "outside the bounds" else "unparsable"] += 1
+                    record["parse"], record["verdict"] = parsed.reason, "unparsable"
+                    continue
+                new = parsed.value not in [*known, *found]
+                record["parse"], record["verdict"] = configuration_text(parsed.value), "proposed" if new else "repeated"
+                self.counts["repeated"] += not new
+                found += [parsed.value] if new else []
         return found

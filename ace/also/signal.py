@@ -3,32 +3,38 @@
 At every `also.every` decisions, between two episodes:
 
     1. Critic      summary -> diagnosis
-    2. Generator   diagnosis, trials so far -> up to `candidates` configurations
-    3. branches    one a configuration, and one without any shaping as control; so does what is in force, if anything is
+    2. Generator   diagnosis, trials of this point -> `candidates` new configurations
+    3. branches    one a configuration, and one without any shaping as control; the configuration in force, if any, is tested too
     4. the best one that beats the control by `margin` is in force until the next point; if none does, 2. and 3. are done again
        with these trials, in all `rounds` times; then the run goes on unshaped
 
-Where nobody proposes anything valid there is no test, and what is in force stays. Controls: random configurations, the same test;
-the model's first configuration, untested. Guard (ace_guarded): g_LLM's judgements of D_LLM are held back, and at a point those
-since the last one are the only candidate: they enter D_LLM if the branch with them beats the control.
+Where nobody proposes anything valid, the configuration in force is tested alone; without one there is no branch. Controls: random
+configurations, the same test and as many of them; the model's first configuration, untested. Guard (ace_guarded): g_LLM's
+judgements are held back, and at a point those since the last one are the only candidate: they enter D_LLM if the branch with
+them beats the control, else never. There is no point at the end of a run, where no update is left that they could change: what
+was judged after the last one stays untested.
 """
 
 from collections import Counter
+from dataclasses import asdict
 
 from ace.also.branches import Branches, gain
 from ace.also.roles import Critic, Generator, Trial, best_of, diagnosis_text, weights_text
 from ace.also.summary import summarise
 from ace.also.terms import TERMS, ShapedSampler, Terms, as_weights, random_configuration
 from ace.config.streams import generator
+from ace.rl.buffers import Transition
 
-PHASE = {"decisions": 0, "env_steps": 0, "scoring_steps": 0}
+PHASE = {"decisions": 0, "updates": 0, "env_steps": 0, "scoring_steps": 0}
+COUNTS = ("points", "branches", "died", "promoted")
+JUDGEMENTS = ("judgements_tested", "judgements_promoted")
 
 
 class LearningSignal:
     """Of one run. It replaces the learner's sampler of D_mix; the loop itself knows nothing of it.
 
-    counts: points; branches, died of them; promoted; and, of a model, what `roles` counts. used: decisions, env_steps and
-    scoring_steps of all branches. points: what became of each, for the manifest.
+    counts: points; branches, died of them; promoted; of a model, what `roles` counts; of a guard, what became of judgements.
+    used: PHASE of all branches. points: what became of each, for the manifest.
     """
 
     def __init__(self, learner, settings, seed, recorder=None):
@@ -39,24 +45,29 @@ class LearningSignal:
         self.rng = generator(seed, "signal")
         self.critic, self.generator = (Critic(recorder), Generator(recorder)) if recorder else (None, None)
         self.episodes, self.points, self.configuration = [], [], {}
-        self._counts, self.used = Counter(), dict(PHASE)
-        self.held, self.seen = {}, 0  # the guard: {uid in D_LLM: change of its step reward}; uids below `seen` were looked at
+        self.held, guards = [], settings.also.source == "guard"  # [(Transition, r_original, r_refined)]
+        self._counts, self.used = Counter(dict.fromkeys(COUNTS + JUDGEMENTS * guards, 0)), dict(PHASE)
+        if guards:
+            learner.keep_judged = lambda *judged, is_refined: self.held.append(judged)
 
     @property
     def counts(self):
-        of_roles = [role.counts for role in (self.critic, self.generator) if role]
-        return sum(of_roles, Counter(self._counts))
+        found = Counter(self._counts)
+        for role in filter(None, (self.critic, self.generator)):
+            found.update(role.counts)  # a sum of Counters would drop what is 0
+        if self.settings.also.source == "guard":
+            found["judgements_untested"] = len(self.held)
+        return found
 
     @property
-    def steps(self):
-        """Environment steps of all branches, scoring included."""
-        return self.used["env_steps"] + self.used["scoring_steps"]
+    def budget(self):
+        """Of all branches so far: decisions, updates, environment steps with those of scoring."""
+        steps = self.used["env_steps"] + self.used["scoring_steps"]
+        return {"decisions": self.used["decisions"], "updates": self.used["updates"], "env_steps": steps}
 
     def after_episode(self, row):
         """To be called after every training episode. row: of its Event."""
         self.episodes.append([int(row["steps"]), bool(row["blackout"])])
-        if self.settings.also.source == "guard":
-            self._hold_back()
         decisions, s = self.learner.count["decisions"], self.settings
         if self._counts["points"] < decisions // s.also.every and decisions < s.train.decisions:
             self._counts["points"] = decisions // s.also.every
@@ -68,43 +79,46 @@ class LearningSignal:
         if self.settings.also.source == "guard":
             self._judge(point)
             return
-        propose = self._proposer(point)
-        found, trials = propose([]), []
-        if not found:
+        also, propose = self.settings.also, self._proposer(point)
+        if not also.tested:
+            for configuration in propose([], [], 1):
+                self._promote(configuration, point)
             return
-        if not self.settings.also.tested:
-            self._promote(found[0], point)
-            return
-        state = self.learner.state_dict()
-        control = self._branch(state, {}, point)
-        if self.configuration:
-            found = [self.configuration, *(each for each in found if each != self.configuration)]
-        for number in range(self.settings.also.rounds):
-            for configuration in filter(None, found):  # none at all is the control
-                branch = self._branch(state, configuration, point)
-                trials.append(Trial(configuration, gain(branch, control)))
+        candidates, trials, state = [self.configuration] if self.configuration else [], [], None
+        for _ in range(also.rounds):
+            candidates += propose(trials, [*candidates, *(trial.configuration for trial in trials)], also.candidates)
+            if candidates and state is None:
+                state = self.learner.state_dict()
+                control = self._branch(state, {}, point)
+            trials += [Trial(each, gain(self._branch(state, each, point), control)) for each in candidates]
             best = best_of(trials)
-            if best and best.gain > self.settings.also.margin:
+            if best and best.gain > also.margin:
                 self._promote(best.configuration, point)
                 return
-            found = propose(trials) if number + 1 < self.settings.also.rounds else []
-        self._promote({}, point)
+            candidates = []
+        if trials:
+            self._promote({}, point)
 
     def _proposer(self, point):
-        """trials -> configurations, by the model or at random; {} is no shaping."""
-        also, seed = self.settings.also, lambda: int(self.rng.integers(2**31))
-        if also.source == "random":
-            return lambda trials: [random_configuration(self.rng) for _ in range(also.candidates)]
-        horizon = self.learner.world.spec.horizon
-        summary = summarise(self.learner, self.terms, self.episodes, horizon)
+        """(trials, known, n) -> n new configurations, by the model or at random; none where the diagnosis can't be parsed."""
+        seed = lambda: int(self.rng.integers(2**31))  # noqa: E731
+        if self.settings.also.source == "random":
+            return self._random
+        summary = summarise(self.learner, self.terms, self.episodes, self.learner.world.spec.horizon)
         failure = self.critic.diagnose(summary, seed())
         if failure is None:
-            return lambda trials: []
+            return lambda trials, known, n: []
         point["diagnosis"] = diagnosis_text(failure, summary)
-        return lambda trials: self.generator.propose(point["diagnosis"], trials, also.candidates, seed())
+        return lambda trials, known, n: self.generator.propose(point["diagnosis"], trials, known, n, seed)
+
+    def _random(self, trials, known, n):
+        found = []
+        while len(found) < n:
+            found.append(random_configuration(self.rng, [*known, *found]))
+        return found
 
     def _branch(self, state, configuration, point, judgements=None):
-        branch = self.branches.run(state, as_weights(configuration), judgements)
+        branch = self.branches.run(state, as_weights(configuration), judgements or [])
         for name in PHASE:
             self.used[name] += getattr(branch, name)
         self._counts.update(branches=1, died=int(branch.died is not None))
@@ -118,33 +132,20 @@ class LearningSignal:
         self.configuration = point["promoted"] = configuration
         self.sampler.weights = as_weights(configuration)
 
-    # --- the guard ----------------------------------------------------------------------------------------------------
-
-    def _hold_back(self):
-        """What g_LLM has judged since the last episode stays in D_LLM as it was measured, until it has been tested."""
-        d_llm, unit = self.learner.d_llm, 1 - self.settings.sac.gamma
-        for uid in range(max(self.seen, d_llm.next_uid - d_llm.capacity), d_llm.next_uid):
-            if not d_llm.value(uid, "is_refined"):
-                delta = float(d_llm.value(uid, "r_refined") - d_llm.value(uid, "r_original"))
-                d_llm.judge(uid, -delta, unit)
-                self.held[uid] = delta
-        self.seen = d_llm.next_uid
-
     def _judge(self, point):
-        held = {uid: delta for uid, delta in self.held.items() if self.learner.d_llm.holds(uid)}
-        self.held = {}
+        """The guard's test of what g_LLM has judged since the last point."""
+        held, self.held = self.held, []
         if not held:
             return
         state = self.learner.state_dict()
-        control = self._branch(state, {}, point, {})
+        control = self._branch(state, {}, point, [])
         better = gain(self._branch(state, {}, point, held), control)
-        if better is not None and better > self.settings.also.margin:
-            for uid, delta in held.items():
-                self.learner.d_llm.judge(uid, delta, 1 - self.settings.sac.gamma)
-            self._counts["promoted"] += 1
-            self._counts["judgements_promoted"] += len(held)
-            point["promoted"] = {"judgements": len(held)}
         self._counts["judgements_tested"] += len(held)
+        if better is not None and better > self.settings.also.margin:
+            for judged in held:
+                self.learner.d_llm.add(*judged, is_refined=False)
+            self._counts.update(promoted=1, judgements_promoted=len(held))
+            point["promoted"] = {"judgements": len(held)}
 
     # --- what is shown and kept ---------------------------------------------------------------------------------------
 
@@ -158,15 +159,15 @@ class LearningSignal:
         return {
             "rng": self.rng.bit_generator.state, "episodes": self.episodes, "points": self.points,
             "configuration": self.configuration, "counts": dict(self._counts), "used": dict(self.used),
-            "held": [list(each) for each in self.held.items()], "seen": self.seen, "roles": roles,
+            "held": [[asdict(judged), *rewards] for judged, *rewards in self.held], "roles": roles,
         }  # fmt: skip
 
     def load_state_dict(self, saved):
         self.rng.bit_generator.state = saved["rng"]
         self.episodes, self.points = [list(each) for each in saved["episodes"]], list(saved["points"])
         self.configuration, self.used = dict(saved["configuration"]), dict(saved["used"])
-        self._counts, self.seen = Counter(saved["counts"]), saved["seen"]
-        self.held = dict(saved["held"])
+        self._counts = Counter(saved["counts"])
+        self.held = [(Transition(**judged), *rewards) for judged, *rewards in saved["held"]]
         self.sampler.weights = as_weights(self.configuration)
         for name, counts in saved["roles"].items():
             getattr(self, name).counts = Counter(counts)

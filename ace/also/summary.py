@@ -1,4 +1,4 @@
-"""What the Critic reads of the stage of training: a dozen percentages, no trajectory."""
+"""What the Critic reads of the stage of training: nine percentages, no trajectory."""
 
 from dataclasses import asdict, dataclass
 

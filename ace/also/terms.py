@@ -3,8 +3,9 @@
     r'(s, a, s') = r + sum_i w_i F_i,    F_i = gamma^n Phi_i(s') - Phi_i(s),    -1 <= Phi_i <= 0
 
 A difference of potentials leaves the optimal policy as it is (Ng et al. 1999). `gamma^n` is the row's own discount, 0 after a
-blackout. r is the return of the row, normalised by 1 - gamma as values are, so that w = 0.5 moves a value by half of its range at
-the most. `acting` is the one term that is no potential: it charges every action but do nothing.
+blackout. r is the return of the row, normalised by 1 - gamma as values are, which lie in [-1, 1]: a term with w = 0.5 moves a
+value by a quarter of that range at the most, three such terms by three quarters. `acting` is the one term that is no potential:
+it charges every action but do nothing.
 
 Shaping is added when a batch is drawn: the buffers keep what was measured, and every row follows the present configuration.
 """
@@ -17,6 +18,8 @@ POTENTIALS = ("margin", "overload", "lost", "topology", "recovery")
 TERMS = (*POTENTIALS, "acting")
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Weights that there are; a term that is not named has none."""
+MOST_TERMS = 3
+"""In a configuration, whoever proposes it."""
 LOADING, OVERLOADS, LINES, MOVED, TIMER = 2.0, 1.0, 4.0, 20.0, 4.0
 """Where the potentials reach -1: loading of the most loaded line, sum of overloads, lines lost, elements away from the reference
 topology, steps that a line has been overloaded for (the features hold a quarter of them)."""
@@ -70,14 +73,19 @@ class ShapedSampler:
 
 
 def as_weights(configuration):
-    """{term: weight} -> (6,). ValueError for a term that there is not, or a weight that is not of LEVELS."""
+    """{term: weight} -> (6,). ValueError for a term that there is not, a weight that is not of LEVELS, or too many terms."""
+    if len(configuration) > MOST_TERMS:
+        raise ValueError(f"{', '.join(configuration)}: {len(configuration)} terms, and at most {MOST_TERMS} have a weight")
     for term, weight in configuration.items():
         if term not in TERMS or weight not in LEVELS:
             raise ValueError(f"{term} {weight}: no term of {', '.join(TERMS)} with a weight of {LEVELS[0]} to {LEVELS[-1]}")
     return np.array([configuration.get(term, 0.0) for term in TERMS])
 
 
-def random_configuration(rng):
-    """{term: weight}: one to three terms, each with a weight of LEVELS, all drawn evenly."""
-    terms = rng.permutation(TERMS)[: int(rng.integers(1, 4))]
-    return {term: float(rng.choice(LEVELS)) for term in TERMS if term in terms}
+def random_configuration(rng, known=()):
+    """{term: weight} that is not among `known`: one to MOST_TERMS terms, each with a weight of LEVELS, all drawn evenly."""
+    while True:
+        terms = rng.permutation(TERMS)[: int(rng.integers(1, MOST_TERMS + 1))]
+        found = {term: float(rng.choice(LEVELS)) for term in TERMS if term in terms}
+        if found not in known:
+            return found

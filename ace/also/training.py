@@ -4,9 +4,10 @@
 
     Critic       a summary -> the failure whose statistic is furthest on its bad side of the median of all summaries, in
                  interquartile ranges
-    Generator    diagnosis, some of a point's trials -> the best of its other configurations; none, where that lost to the control
+    Generator    diagnosis, some of a point's trials that did not beat `base.also.margin` -> one of its configurations that did
 
-Finished runs of trials wait under checkpoints/, so a call that was killed goes on. All is charged to the arm, as its corpus.
+The weights are those of the lowest loss on one held-out run; the rates are of another one, by which nothing was chosen. Finished
+runs of trials wait under checkpoints/, so a call that was killed goes on. All is charged to the arm, as its corpus.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from tqdm import tqdm
 
 from ace import config, pool
@@ -25,18 +27,20 @@ from ace.also.roles import FAILURES, Trial, configuration_prompt, configuration_
 from ace.also.summary import TURNS, Summary
 from ace.also.trials import make_run
 from ace.config.errors import exit_code
-from ace.grid.environment import own_world
+from ace.config.host import processor, versions
+from ace.grid.environment import own_world, scenario_sets
 from ace.llm.clients import LocalClient
 from ace.llm.models import embedded
 from ace.llm.text import Parsed, TextMap
 
 ROLES = ("diagnosis", "configuration")
-CRITIC_SHARE = 0.75
-"""Of the samples: to find the worst of nine numbers is more to learn than what helped against it."""
+CRITIC_SHARE = 0.9
+"""Of the samples: to find the worst of nine numbers is more to learn than what helped against it, and of that there are few
+different samples. With more of them the held-out loss is lowest before the Critic has learned."""
 AS_THEY_WERE = 8
 """One in so many summaries is as it was; of the others each statistic is of another summary."""
-UNSEEN = 64
-"""Samples for the held-out loss on the training curve."""
+UNSEEN = 256
+"""Samples for the held-out loss, by which the weights are chosen."""
 MOST_SHOWN = 3
 """Trials in a sample's prompt."""
 OF_TRIALS = {"seed", "share", "scored", "decisions", "every", "configurations"}
@@ -63,8 +67,8 @@ class Rule:
         return max(far, key=far.get)
 
 
-def samples(runs, rule, n, rng):
-    """n (prompt, reply) pairs of both roles. runs: of `make_run`; rng: a numpy generator."""
+def samples(runs, rule, margin, n, rng):
+    """n (prompt, reply) pairs of both roles. runs: of `make_run`; margin: of settings.Also; rng: a numpy generator."""
     of_critic = round(CRITIC_SHARE * n)
     found, pairs = [each for run in runs for each in run["summaries"]], []
     for number in range(of_critic):
@@ -73,19 +77,36 @@ def samples(runs, rule, n, rng):
             summary = {name: found[int(rng.integers(len(found)))][name] for name in summary}
         summary = Summary(**summary)
         pairs.append((diagnosis_prompt(summary), diagnosis_text(rule.failure(summary), summary)))
-    points = [point for run in runs for point in run["points"]]
-    return pairs + [_of_generator(points[number % len(points)], rule, rng) for number in range(n - of_critic)]
+    points = [(diagnosis_by(rule, point["summary"]), trials_of(point)) for run in runs for point in run["points"]]
+    answers = _answers(points, margin)
+    return pairs + [_of_generator(*answers[number % len(answers)], margin, rng) for number in range(n - of_critic)]
 
 
-def _of_generator(point, rule, rng):
-    summary = Summary(**point["summary"])
-    trials = [Trial(each["configuration"], each["gain"]) for each in point["trials"][1:]]  # the first is the control
-    order = rng.permutation(len(trials))
-    n = int(rng.integers(min(MOST_SHOWN, len(trials) - 1) + 1))
-    shown, others = [trials[i] for i in order[:n]], [trials[i] for i in order[n:]]
-    best = roles.best_of(others)
-    reply = configuration_text(best.configuration if best and best.gain > 0 else {})
-    return configuration_prompt(diagnosis_text(rule.failure(summary), summary), shown), reply
+def diagnosis_by(rule, summary):
+    """The rule's diagnosis as text. summary: as `make_run` has it."""
+    summary = Summary(**summary)
+    return diagnosis_text(rule.failure(summary), summary)
+
+
+def trials_of(point):
+    """[Trial] of a point of `make_run`, without the control."""
+    return [Trial(each["configuration"], each["gain"]) for each in point["trials"][1:]]
+
+
+def _answers(points, margin):
+    """[(diagnosis, trials of the point, the one that is the answer)]: each trial above the margin; where no point has one, as may
+    be at a small scale, the best of each."""
+    above = [(*point, trial) for point in points for trial in point[1] if (trial.gain or 0) > margin]
+    best = [(*point, trial) for point in points if (trial := roles.best_of(point[1]))]
+    if not best:
+        raise config.ConfigError("also_model: every branch of the trials died: there is nothing to learn from")
+    return above or best
+
+
+def _of_generator(diagnosis, trials, answer, margin, rng):
+    lost = [trial for trial in trials if trial is not answer and not (trial.gain or 0) > margin]
+    shown = [lost[i] for i in rng.permutation(len(lost))[: int(rng.integers(MOST_SHOWN + 1))]]
+    return configuration_prompt(diagnosis, shown), configuration_text(answer.configuration)
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
@@ -99,17 +120,17 @@ def make(environment, output="results", progress=True):
     params = config.load()
     given, root = params.also_model, config.root()
     runs = _runs(params, environment, given, root, progress)
-    learned, unseen = runs[:-1], runs[-1:]
+    learned, choosing, unseen = runs[:-2], runs[-2:-1], runs[-1:]
     rule = Rule([each for run in learned for each in run["summaries"]])
-    sizes = given.steps * given.batch_size, UNSEEN
-    pairs, held = (
-        samples(part, rule, n, np.random.default_rng([given.seed, n])) for part, n in zip((learned, unseen), sizes, strict=True)
-    )
+    parts = (learned, given.steps * given.batch_size), (choosing, UNSEEN)
+    margin = params.base.also.margin
+    pairs, held = (samples(part, rule, margin, n, np.random.default_rng([given.seed, n])) for part, n in parts)
     world = own_world(params.environment(environment), params.scenarios, params.base.operator)
     tokenizer = embedded.make_tokenizer(TextMap(world), [text for pair in pairs + held for text in pair], ROLES, TURNS)
     model = embedded.make_model(tokenizer, given)
     with embedded.one_thread():
-        curve = embedded.fit(model, tokenizer, pairs, given.steps, given.batch_size, given.lr, given.seed, held, progress)
+        sizes = given.steps, given.batch_size, given.lr, given.seed
+        curve = embedded.fit(model, tokenizer, pairs, *sizes, held, progress, keep_best=True)
     folder = root / output / "also_model" / environment
     embedded.save(model, tokenizer, folder)
     pd.DataFrame(curve).round(4).to_csv(folder / "training_curve.csv", index=False, lineterminator="\n")
@@ -120,7 +141,8 @@ def make(environment, output="results", progress=True):
     manifest = {
         "environment": environment, "scale": params.scale, "architecture": "Qwen2, from scratch, one word one token",
         "parameters": embedded.count_parameters(model), "vocabulary": len(tokenizer), "settings": given.model_dump(),
-        "branch": params.base.also.decisions, "split": "train", "trials": len(table), **used,
+        "branch": params.base.also.decisions, "split": "train",
+        "trials": int((table["configuration"] != roles.weights_text({})).sum()), **used,  # controls are branches too
         "budget": {"simulator_calls": 0, "dc_calls": 0, "env_steps": used["env_steps"], "episodes": 0},
         "rates": rates(client, unseen, rule, given.seed),
     }  # fmt: skip
@@ -130,7 +152,8 @@ def make(environment, output="results", progress=True):
 
 def _runs(params, environment, given, root, progress):
     shown = params.model_dump(include={"environments", "scenarios"}) | {"given": given.model_dump(include=OF_TRIALS)}
-    said = json.dumps([shown, params.settings("sac").model_dump(), environment])
+    said = json.dumps([shown, params.settings("sac").model_dump(), environment, versions()])
+    said += "".join([scenario_sets(params.environment(environment), params.scenarios)["train"].hash(), processor()])
     code = pool.source_sha256({"also", "chronics", "studies", "report", "preflight", "pipeline"})
     code += b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in ("branches", "summary", "terms", "trials"))
     place = root / "checkpoints" / "also_model" / environment / hashlib.sha256(said.encode() + code).hexdigest()[:16]
@@ -153,18 +176,43 @@ def trials_table(runs, rule):
 
 def rates(client, runs, rule, seed):
     """Shares of replies on runs that were not learned from: diagnoses that parse and that are the rule's, configurations that
-    parse. runs: of `make_run`."""
+    parse; and `mean_rank`. runs: of `make_run`."""
     summaries = [Summary(**each) for run in runs for each in run["summaries"]]
     replies = client.complete([diagnosis_prompt(each) for each in summaries], seed)
     parsed = [roles.parse_diagnosis(reply, each) for reply, each in zip(replies, summaries, strict=True)]
     right = [isinstance(p, Parsed) and p.value == rule.failure(each) for p, each in zip(parsed, summaries, strict=True)]
-    prompts = [configuration_prompt(diagnosis_text(rule.failure(each), each), []) for each in summaries]
+    prompts = [configuration_prompt(diagnosis_by(rule, each), []) for run in runs for each in run["summaries"]]
     proposed = [roles.parse_configuration(reply) for reply in client.complete(prompts, seed)]
     shares = {
         "diagnosis_parsed": [isinstance(p, Parsed) for p in parsed], "diagnosis_of_the_rule": right,
         "configuration_parsed": [isinstance(p, Parsed) for p in proposed],
     }  # fmt: skip
-    return {"states": len(summaries), **{name: float(np.mean(each)) for name, each in shares.items()}}
+    found = {"states": len(summaries), **{name: float(np.mean(each)) for name, each in shares.items()}}
+    points = [point for run in runs for point in run["points"]]
+    return {**found, "points": len(points), "best_likelier": mean_rank(client, points, rule)}
+
+
+def mean_rank(client, points, rule):
+    """How often the Generator deems the best trial of a point likelier than another one of it, mean over points: 0.5 for one
+    that knows nothing of gains, 1 if the best is always first; None where no point has two that lived. It is shown no trials."""
+    shares = []
+    for point in points:
+        trials = [trial for trial in trials_of(point) if trial.gain is not None]
+        if len(trials) > 1:
+            prompt, best = configuration_prompt(diagnosis_by(rule, point["summary"]), []), roles.best_of(trials)
+            of_best, *others = (
+                _log_likelihood(client, prompt, configuration_text(each.configuration))
+                for each in [best, *(trial for trial in trials if trial is not best)]
+            )
+            shares.append(np.mean([of_best > other for other in others]))
+    return float(np.mean(shares)) if shares else None
+
+
+def _log_likelihood(client, prompt, reply):
+    """Of a whole reply, nats."""
+    with torch.no_grad():
+        encoded = embedded.encode(client.tokenizer, [(prompt, reply)])
+        return -float(embedded.reply_loss(client.model, encoded, client.tokenizer.pad_token_id, "sum"))
 
 
 def main(arguments=None):

@@ -49,20 +49,20 @@ def make_run(environment, number, place):
     every = world.sets["train"]
     n = round(given.share * len(every))
     scoring = np.unique(np.linspace(n, len(every) - 1, given.scored).astype(int))
-    world.sets = {**world.sets, "train": Part(every, range(n)), "validation": Part(every, scoring)}
+    world.sets = {**world.sets, "train": Part(every, range(n))}
     seed = 1000 * given.seed + number
     learner = CoEvolution(world, SAC(world.catalogue, world.features.n, settings.sac, seed), settings, seed, lambda: (0.0, 0.0))
-    made = _trials(learner, given, generator(seed, "signal"))
+    branches = Branches(learner, Terms.of(learner), settings.also.decisions, Part(every, scoring))
+    made = _trials(learner, branches, given, generator(seed, "signal"))
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as partial:
         partial.write_text(json.dumps(made))
     return made
 
 
-def _trials(learner, given, rng):
+def _trials(learner, branches, given, rng):
     """Plays the run to its end and tries `configurations` at every point of it."""
     terms = Terms.of(learner)
-    branches = Branches(learner, terms, learner.settings.also.decisions)
     episodes, summaries, points, used = [], [], [], Counter(decisions=0, env_steps=0, branches=0)
     for event in learner.run():
         if event.kind != "episode":
@@ -76,7 +76,10 @@ def _trials(learner, given, rng):
         if len(points) >= decisions // given.every or decisions >= given.decisions:
             continue
         state, tried, control = learner.state_dict(), [], None
-        for configuration in [{}, *(random_configuration(rng) for _ in range(given.configurations))]:
+        configurations = [{}]  # the control
+        while len(configurations) <= given.configurations:
+            configurations.append(random_configuration(rng, configurations))
+        for configuration in configurations:
             branch = branches.run(state, as_weights(configuration))
             used.update(decisions=branch.decisions, env_steps=branch.env_steps + branch.scoring_steps, branches=1)
             control = control or branch

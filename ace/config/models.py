@@ -46,8 +46,8 @@ class AlsoModel(Embedded):
     """The embedded model of LLM-ALSO's two roles: trials on training weeks, and its training."""
 
     seed: Count
-    runs: Annotated[int, Field(ge=2)]
-    """SAC runs that trials are made in; what the last one gives is held out."""
+    runs: Annotated[int, Field(ge=3)]
+    """SAC runs that trials are made in; the last one but one chooses the weights, the last one is measured on."""
     share: Annotated[float, Field(gt=0, lt=1)]
     """Of the training scenarios, the first ones, that a run learns from; the others score."""
     scored: Whole
@@ -57,7 +57,7 @@ class AlsoModel(Embedded):
     every: Whole
     """Decisions between two points with trials."""
     configurations: Annotated[int, Field(ge=2)]
-    """Random configurations tried at a point, each in a branch of `base.also.decisions`."""
+    """Random configurations tried at a point, each another one, in a branch of `base.also.decisions`."""
 
 
 class PretrainedModel(Model):

@@ -169,12 +169,13 @@ class Also(Model):
     every: Whole
     """Decisions between two points."""
     candidates: Annotated[int, Field(ge=1, le=5)]
-    """Configurations asked for in a round of a point."""
+    """New configurations to be tested in a round of a point."""
     rounds: Annotated[int, Field(ge=1, le=5)]
     decisions: Whole
     """Of a branch."""
     margin: Annotated[float, Field(ge=0)]
-    """By which a branch has to beat the control, in unshaped return by step, as step rewards in [-1, 1]."""
+    """By which a branch has to beat the control, in unshaped return by step, as step rewards in [-1, 1]. The model of LLM-ALSO's
+    roles learns to propose what gained more."""
 
 
 class Llm(Model):
@@ -230,6 +231,15 @@ class Settings(Model):
     def a_guard_with_somebody_to_guard(self):
         if self.also.source == "guard" and not (self.shape.enabled and self.shape.into == "d_llm"):
             raise ValueError("also.source = 'guard' tests g_LLM's rows in D_LLM: it needs shape.enabled and shape.into = 'd_llm'")
+        if self.also.source == "guard" and not self.also.tested:
+            raise ValueError("also.tested = false, but also.source = 'guard': a guard is nothing but the test")
+        return self
+
+    @model_validator(mode="after")
+    def branches_without_masks_and_teachers(self):
+        if self.also.source != "none" and (self.mask.source != "none" or self.teach.enabled):
+            other = "teach.enabled" if self.teach.enabled else f"mask.source = {self.mask.source!r}"
+            raise ValueError(f"also.source = {self.also.source!r}, but {other}: branches learn without masks and teachers")
         return self
 
     @property

@@ -110,6 +110,19 @@ class Redrawn:
         return replace(scenario, index=scenario.index + DRAWS_APART * self.draw)  # its number seeds the opponent
 
 
+class Beyond:
+    """The scenarios of a set from number `first` on, as a set; each keeps its own number, and with it its opponent's draws."""
+
+    def __init__(self, scenarios, first):
+        self.scenarios, self.first = scenarios, first
+
+    def __len__(self):
+        return len(self.scenarios) - self.first
+
+    def __getitem__(self, index):
+        return self.scenarios[self.first + index]
+
+
 def forecasts(load_p, load_q, gen_p, gen_max, sd, rng):
     """(next_load_p, next_load_q, next_gen_p): row t is what is forecast at t for t + 1; the last row has none and repeats.
 

@@ -44,17 +44,23 @@ def open_client(settings, env, seed, root):
         return ReplayClient(settings, path)
     if settings.client == "embedded":
         return LocalClient(*embedded.load(path), settings, f"embedded-{env}")
-    # Transcripts show the folder's name, not where it lies on this machine.
-    folder = Path(root) / settings.model if settings.model else path
-    if Path(settings.model or place) == pretrained.PLACE / pretrained.MODEL:
-        folder = pretrained.folder(root)
+    folder = checkpoint_folder(settings, place, root)
     if not folder.is_dir() and (not settings.model or settings.model.startswith((".", "/")) or settings.model.count("/") > 1):
         key, given = ("model", settings.model) if settings.model else ("path", place)
         raise ConfigError(f"llm.{key}: no checkpoint at {given!r}: there is no such folder{checkpoint.cure(given, env)}")
     source = folder if folder.is_dir() or not settings.model else settings.model
     loaded = checkpoint.load(str(source), env)
+    # Transcripts show the folder's name, not where it lies on this machine.
     name = settings.model if source is not folder else folder.name if folder.name != env else f"{folder.parent.name}-{env}"
     return LocalClient(*loaded, settings, name, fast=True)
+
+
+def checkpoint_folder(settings, place, root):
+    """Where a checkpoint lies, if it is here and not a name on the hub. place: `settings.path`, filled in. ConfigError where it
+    is the pretrained model and that was not fetched."""
+    if Path(settings.model or place) == pretrained.PLACE / pretrained.MODEL:
+        return pretrained.folder(root)
+    return Path(root) / (settings.model or place)
 
 
 class Client:

@@ -6,10 +6,11 @@ import time
 
 from ace.config import ConfigError
 from ace.config.streams import number
-from ace.llm.clients import LocalClient, Recorder, open_client
+from ace.llm.clients import LocalClient, Recorder, checkpoint_folder, open_client
 from ace.llm.controls import RandomCritic
 from ace.llm.finetune import lora_round
 from ace.llm.models.heldout import load_states, one_proposal
+from ace.llm.models.pretrained import DIGESTS
 from ace.llm.policy_actor import PolicyActor
 from ace.llm.text import TextMap, template
 from ace.llm.value_critic import ValueCritic
@@ -115,11 +116,21 @@ def _heldout_file(place, root, environment):
 
 def fingerprint_of_model(settings, environment, root):
     """Of the prompts and of the model's files: a folder, a transcript, or nothing here. settings: config.settings.Llm"""
-    place = root / settings.path.replace("{env}", environment)
+    path = settings.path.replace("{env}", environment)
+    places = [root / path]
+    if settings.client == "checkpoint" and settings.model:
+        places.append(checkpoint_folder(settings, path, root))
     sha = hashlib.sha256("".join(map(template, ("actor", "critic", "diagnosis", "configuration"))).encode())
-    for file in sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []:
+    for file in (file for place in places for file in _files_of(place)):
         sha.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
     return sha.hexdigest()
+
+
+def _files_of(place):
+    """What identifies a model: its files, or where their digests lie with them, as with the pretrained one, these alone."""
+    if place.is_dir():
+        return [place / DIGESTS] if (place / DIGESTS).is_file() else sorted(place.iterdir())
+    return [place] if place.is_file() else []
 
 
 def read_model_manifest(settings, environment, root):

@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from ace.also.roles import MOST_ASKS
 from ace.config.errors import OneLine
 from ace.llm.models import checkpoint, pretrained
 from ace.run_files import cell_folder, provenances, read_cell, seeds_in
@@ -161,7 +162,7 @@ class Estimate:
             masked = s.mask.epsilon * s.mask.until * cell.decisions / 2
             calls += min(slots * s.refine.rounds, masked * s.mask.answers)
         if s.also.source == "model":
-            calls += _points(s.also, cell.decisions) * (1 + s.also.candidates * (s.also.rounds if s.also.tested else 1))
+            calls += _points(s.also, cell.decisions) * (1 + MOST_ASKS * (s.also.rounds if s.also.tested else 1))  # at the most
         return math.ceil(calls), rounds
 
     def _steps_in_test(self, cell):

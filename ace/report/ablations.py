@@ -18,7 +18,7 @@ from ace import stats
 from ace.report import contrasts, notes
 from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import RUN_METRICS, Runs, ablations, declared, read
+from ace.report.runs import RUN_METRICS, Runs, ablations, adjusted, declared, read
 from ace.report.tables import HEADLINE, SEEN, by_metric, changes, mean_and_std, mean_with_interval, scale_of
 
 NOT_RUN = "not run"
@@ -33,7 +33,7 @@ COUNTS = {
     "lora_rounds": lambda manifest: len(manifest.get("finetune_rounds", [])),
     "lora_rounds_kept": lambda manifest: sum(each["accepted"] for each in manifest.get("finetune_rounds", [])),
     "distinct_samples": lambda manifest: mean_of(manifest.get("finetune_rounds", []), "distinct"),  # in a LoRA round
-    "adjustments": lambda manifest: manifest.get("shaped", 0),
+    "adjustments": lambda manifest: adjusted(manifest) or 0,
     "env_steps_to_train": RUN_METRICS["env_steps_to_train"],
     "simulator_calls_train": lambda manifest: manifest["budget"]["train"]["simulator_calls"],
     "simulator_calls_corpus": lambda manifest: manifest["budget"]["corpus"].get("simulator_calls", 0),

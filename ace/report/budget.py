@@ -1,7 +1,7 @@
 """Budget curves: survival in the test of the policies that a run left at its marks, against what had been used by then.
 
 A mark is a number of decisions (`train.marks`); its policy is the averaged one of that moment, not the best checkpoint. Budgets
-hold everything: training, validation, and the corpus of the language model or of its set of actions.
+hold everything: training, LLM-ALSO's branches, validation, and the corpus of the language model or of its set of actions.
 """
 
 from pathlib import Path
@@ -41,8 +41,8 @@ def read_marked(params, results, variants=()):
 def budget(runs):
     """A row with COLUMNS for each (env, variant, mark), by mark; survival in percent, budgets are means over the seeds.
 
-    env_steps, power_flows: of training until the mark, its validations and the corpus; a step is an AC power flow, and so is a
-    simulation. Raises ReportError where the seeds of a cell have other marks.
+    decisions: of training and of branches until the mark; env_steps, power_flows: of these, of validations and of the corpus; a
+    step is an AC power flow, and so is a simulation. Raises ReportError where the seeds of a cell have other marks.
     """
     rows = []
     for env in runs.environments:
@@ -62,9 +62,10 @@ def budget(runs):
 def _used(run, mark):
     """What a seed had used at a mark."""
     at, corpus = next(each for each in run.manifest["marks"] if each["decisions"] == mark), run.manifest["budget"]["corpus"]
-    steps = at["env_steps"] + at["validation_steps"] + at.get("branch_steps", 0) + corpus.get("env_steps", 0)
+    steps = at["env_steps"] + at["validation_steps"] + at.get("branch_env_steps", 0) + corpus.get("env_steps", 0)
     flows = steps + at["simulator_calls"] + corpus.get("simulator_calls", 0)
-    return {"decisions": at["decisions"], "env_steps": steps, "power_flows": flows, "llm_calls": at["llm_calls"]}
+    decisions = at["decisions"] + at.get("branch_decisions", 0)
+    return {"decisions": decisions, "env_steps": steps, "power_flows": flows, "llm_calls": at["llm_calls"]}
 
 
 def write_budget(runs, folder):

@@ -34,7 +34,8 @@ class Claim(Model):
 
 
 class Group(Model):
-    """Variants that differ in one thing. settings: the keys of params.yaml in which they do; None: those of each variant.
+    """Variants that are compared. settings: the keys of params.yaml in which they differ, in most groups one; None: those of each
+    variant.
     of_ace: whether the group is about a setting of ACE, and not about other conditions or methods."""
 
     title: str

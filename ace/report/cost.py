@@ -13,7 +13,7 @@ import pandas as pd
 from ace.report import notes
 from ace.report.formatting import markdown, thousands, write_csv, write_parts
 from ace.report.labels import grid_label, label
-from ace.report.runs import read
+from ace.report.runs import adjusted, read
 from ace.report.tables import main_methods
 
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed as well as the mean
@@ -108,21 +108,23 @@ def measured(runs, env, variant):
 def _of_seed(run):
     budget, manifest = run.manifest["budget"], run.manifest
     steps = {phase: budget.get(phase, {}).get("env_steps") for phase in ("train", "validation", "corpus", "test")}
-    if "branches" in budget:  # of LLM-ALSO, which learn too
-        steps["train"] += budget["branches"]["env_steps"]
+    branches = budget.get("branches", {"env_steps": 0, "decisions": 0})  # of LLM-ALSO, which learn too
+    if steps["train"] is not None:
+        steps["train"] += branches["env_steps"]
+    decisions = manifest.get("decisions")
     calls = {phase: budget.get(phase, {}).get("llm_calls", 0) for phase in ("train", "test")}
     rounds = manifest.get("finetune_rounds", [])
     provenance = run.provenance or {}
     wall = provenance.get("wall_s", {})
     return {
-        "decisions": manifest.get("decisions"),
+        "decisions": None if decisions is None else decisions + branches["decisions"],
         **{f"env_steps_{phase}": steps[phase] for phase in ("train", "validation", "corpus")},
         **{f"calls_{phase}": number for phase, number in calls.items()},
         "tokens": _tokens(manifest.get("tokens", {})),
         "lora_rounds": len(rounds),
         "lora_kept": sum(round_["accepted"] for round_ in rounds),
         "distinct_samples": _mean([round_.get("distinct") for round_ in rounds]),
-        "adjustments": manifest.get("shaped"),
+        "adjustments": adjusted(manifest),
         **{f"{phase}_s": wall.get(phase) for phase in ("train", "llm", "finetune")},
         "seconds_per_call": _over(wall.get("llm"), sum(calls.values())),
         "seconds_per_lora_round": _over(wall.get("finetune"), len(rounds)),

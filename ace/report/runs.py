@@ -36,6 +36,11 @@ RUN_METRICS = {
 }
 
 
+def adjusted(manifest):
+    """Decisions that g_LLM adjusted, of a guarded run those that entered D_LLM; None where it is not recorded."""
+    return manifest.get("roles", {}).get("signal", {}).get("judgements_promoted", manifest.get("shaped"))
+
+
 AFTER_THE_TEST = ("packaged", "marks", "redraws", "repeats", "lower")  # phases of a budget that no table charges to the method
 
 

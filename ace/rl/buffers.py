@@ -174,14 +174,6 @@ class RefinedBuffer(Ring):
             raise ValueError(f"rewards of a refinement must be finite, not {r_original} and {r_refined}")
         return self._append(transition, r_original=r_original, r_refined=r_refined, is_refined=is_refined)
 
-    def judge(self, uid: int, delta: float, unit: float) -> bool:
-        """Moves a row's judgement: r_refined by delta, its return by delta * unit (1 - gamma). False if the row is gone."""
-        if not self.holds(uid):
-            return False
-        self.columns["r_refined"][uid % self.capacity] += np.float32(delta)
-        self.columns["reward"][uid % self.capacity] += np.float32(delta * unit)
-        return True
-
     def gain(self) -> np.ndarray:
         """(len,) float64 r_refined - r_original."""
         return self.columns["r_refined"][: len(self)].astype(np.float64) - self.columns["r_original"][: len(self)]

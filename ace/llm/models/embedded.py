@@ -172,16 +172,18 @@ def reply_loss(model, batch, pad, reduction="mean"):
     return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][is_reply[:, 1:]], reduction=reduction)
 
 
-def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), progress=False):
+def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), progress=False, keep_best=False):
     """Train in place on (prompt, reply) samples: AdamW, cosine rate, loss on the reply. Returns the training curve.
 
-    heldout: samples whose loss is put on the curve. The curve: rows of {step, loss, loss_heldout}, 20 of them.
+    heldout: samples whose loss is put on the curve; keep_best: the weights are those of its lowest value, not the last ones. The
+    curve: rows of {step, loss, loss_heldout}, 20 of them.
     """
     encoded, unseen = encode(tokenizer, samples), encode(tokenizer, heldout) if heldout else []
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=lr, weight_decay=0.01, betas=(0.9, 0.98))
     batches = length_batches(encoded, batch_size, np.random.default_rng(seed))
     every, curve, recent = max(1, steps // 20), [], []
+    best, kept = math.inf, None
     model.train()
     bar = tqdm(total=steps, desc="language model", unit="step", disable=not progress)
     for step in range(1, steps + 1):
@@ -198,7 +200,11 @@ def fit(model, tokenizer, samples, steps, batch_size, lr, seed, heldout=(), prog
             bar.set_postfix(loss=f"{row['loss']:.3f}", heldout=f"{row['loss_heldout']:.3f}")
             curve.append(row)
             recent = []
+            if keep_best and row["loss_heldout"] < best:
+                best, kept = row["loss_heldout"], copy.deepcopy(model.state_dict())
     bar.close()
+    if kept:
+        model.load_state_dict(kept)
     model.eval()
     return curve
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 from ace import baselines, config, evaluate
 from ace.grid.environment import World
 from ace.grid.fastworld import training_world
+from ace.grid.scenarios import Beyond
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient
 from ace.llm.controls import ControlActor, control
@@ -36,7 +37,7 @@ from ace.run_files import cell_folder, read_cell
 from ace.stats import PERCENT, mean, paired_difference
 from ace.studies.policies import tasks_of
 from ace.studies.proposers import classifier
-from ace.trained_policies import Beyond, play_tasks, unseen_validation, with_validation, write_rows
+from ace.trained_policies import play_tasks, unseen_validation, with_validation, write_rows
 
 COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
 COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
