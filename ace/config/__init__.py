@@ -76,7 +76,7 @@ class Params(Model):
         return [name for name in listed if name in unlearned], [name for name in listed if name in learned]
 
     def kept_seeds(self, environment, variant):
-        """Seeds of a cell whose policies and transcripts lie beside its tables; others' stay under checkpoints/, which git ignores."""
+        """Seeds of a cell whose policies and transcripts lie beside its tables; others' stay under checkpoints/, not in git."""
         of_grid = (environment, variant) in {tuple(cell) for _, *cell in self.grid.cells}
         kept = self.grid.kept.seeds if of_grid and variant in self.grid.kept.variants else []
         return [seed for seed in kept if seed in self.seeds_of(variant)]
@@ -198,7 +198,8 @@ def _mistakes(params, source):
         "grid.ablations.variants": (ablations.variants, "variants"), "grid.baselines": (grid.baselines, "baselines"),
         "grid.lm_baselines": (grid.lm_baselines, "lm_baselines"), "grid.budget.variants": (grid.budget.variants, "variants"),
         "grid.also.variants": (grid.also.variants, "variants"), "grid.also.controls": (grid.also.controls, "variants"),
-        "grid.pretrained.variants": (grid.pretrained.variants, "variants"), "grid.kept.variants": (grid.kept.variants, "variants"),
+        "grid.pretrained.variants": (grid.pretrained.variants, "variants"),
+        "grid.kept.variants": (grid.kept.variants, "variants"),
     }  # fmt: skip
     for key, (names, home) in lists.items():
         for i, name in enumerate(names):
