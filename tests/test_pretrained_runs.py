@@ -37,7 +37,8 @@ def parameters(change=None):
             scan=20, states=40, heldout_states=8, actions=8, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=60
         )
         raw["pretrained_model"] = SMALL
-        raw["grid"].update(variants=["sac", "ace", "ace_pretrained_frozen"], kept={"variants": ["ace_pretrained_frozen"], "seeds": [0]})
+        raw["grid"].update(variants=["sac", "ace", "ace_pretrained_frozen"])
+        raw["grid"]["kept"]["variants"] = ["ace_pretrained_frozen"]
         raw["proposers"].update(episodes=3)
         raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
         raw["base"]["finetune"].update(heldout=2)
