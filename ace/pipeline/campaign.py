@@ -111,7 +111,7 @@ def play(folder, cells):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.pipeline.campaign", description=__doc__.splitlines()[0])
     parser.add_argument("scale", nargs="?", choices=profiles(), help="a folder of profiles/; else this one")
-    parser.add_argument("--only", default="*", metavar="NAMES", help="of cells, with commas between them and * for any part of a name")
+    parser.add_argument("--only", default="*", metavar="NAMES", help="of cells; * for any part, commas between")
     given = parser.parse_args(arguments)
 
     def folder():
