@@ -16,7 +16,7 @@ from ace.grid.environment import World
 
 ROOT = Path(__file__).parent.parent
 
-# An environment that is collected closes some of its parts twice, which raises amid whatever runs just then: `ast` gives up over it.
+# An environment that is collected closes parts of it twice, which raises amid whatever runs just then: `ast` gives up over it.
 BaseEnv.__del__ = lambda env: None
 
 
