@@ -35,7 +35,7 @@ def grid_agent(environment, policy=None, n_candidates=ALONE):
     if policy is None:
         policy = DEPLOYED / environment / POLICY
         if not (config.root() / policy).is_file():
-            raise FileNotFoundError(f"no {policy}: none is deployed for this grid; name a run's {POLICY}")
+            raise FileNotFoundError(f"no {policy}: notebooks/40_deployed.ipynb writes it; or name a run's {POLICY}")
     world = World(spec, params.scenarios, params.base.operator)
     agent = with_foresight(load_policy(config.root() / policy, world.catalogue), world, n_candidates)
     agent = GridAgent(world.env.action_space, world, agent)

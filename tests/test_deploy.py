@@ -317,7 +317,9 @@ def test_without_a_file_the_deployed_policy_plays(workspace):
         agent.env.close()
     assert mine.keys() == named.keys() and all((mine[name] == named[name]).all() for name in named)
     shutil.rmtree(FOLDER)
-    with pytest.raises(FileNotFoundError, match=rf"^no {FOLDER}/{POLICY}: none is deployed for this grid") as error:
+    with pytest.raises(
+        FileNotFoundError, match=rf"^no {FOLDER}/{POLICY}: notebooks/40_deployed.ipynb writes it"
+    ) as error:
         grid_agent("case14")
     assert one_line(error)
     with pytest.raises(config.ConfigError, match=r"environment 'case41' is not in params\.yaml; did you mean 'case14'"):
