@@ -187,6 +187,7 @@ class CoEvolution:
         refine = self.settings.refine
         room = refine.limit - self.count["refined"]
         if room <= 0:
+            self.bad_states.clear()
             return []
         uids = self.d_rl.bad_cases(self.rng["cases"], refine.minibatch, refine.threshold)
         if refine.draw == "oldest":

@@ -1,24 +1,42 @@
-"""Act once: a trained policy as a Grid2Op agent, in one call."""
+"""Act once: a trained policy as a Grid2Op agent, in one call; by default the best one of its grid."""
+
+from pathlib import Path
 
 from ace import config
 from ace.evaluate import GridAgent
 from ace.grid.environment import World
 from ace.rl.foresight import ALONE, with_foresight
 from ace.rl.policy import load_policy
+from ace.run_files import POLICY
+
+DEPLOYED = Path("results/deployed")
+"""Below it, by environment: the best policy by validation and its card (`ace/studies/deployed/show.py`)."""
 
 
-def grid_agent(environment, policy, n_candidates=ALONE):
-    """environment: a name of params.yaml; policy: a .safetensors file of a run, relative to the workspace.
+def grid_agent(environment, policy=None, n_candidates=ALONE):
+    """environment: a name of params.yaml; policy: a .safetensors file of a run, relative to the workspace, default: the deployed
+    one.
     n_candidates: how many of the policy's most probable actions are compared by DC (`rl/foresight.py`); by default it acts alone.
 
-    Returns a GridAgent with the attribute `env`, the Grid2Op environment with the thermal limits of params.yaml.
+    Returns a GridAgent with the attribute `env`, the Grid2Op environment with the thermal limits of params.yaml. Grid2Op's own
+    Runner plays the first training scenario, with `env_seeds=[0]` under the attacks of `World.reset("train", 0)`, and two steps
+    that its arrays have beyond the horizon:
+
+        runner = Runner(**agent.env.get_params_for_runner(), agentClass=None, agentInstance=agent)
+        runner.run(nb_episode=1, env_seeds=[0])
+
     A policy holds its sizes and weights only: features are scaled by the mean loads of the training weeks as they are now. One
     that was trained on other scenarios plays too, but on other inputs: those committed at e8e0639 would see WCCI 2020's border
     loads up to 2.7 times as large. Play a policy at the commit whose scenarios it was trained on.
     Raises ConfigError, FileNotFoundError or ValueError, one line each.
     """
     params = config.load()
-    world = World(params.environment(environment), params.scenarios, params.base.operator)
+    spec = params.environment(environment)
+    if policy is None:
+        policy = DEPLOYED / environment / POLICY
+        if not (config.root() / policy).is_file():
+            raise FileNotFoundError(f"no {policy}: notebooks/40_deployed.ipynb writes it; or name a run's {POLICY}")
+    world = World(spec, params.scenarios, params.base.operator)
     agent = with_foresight(load_policy(config.root() / policy, world.catalogue), world, n_candidates)
     agent = GridAgent(world.env.action_space, world, agent)
     agent.env = world.env

@@ -29,7 +29,7 @@ from ace.rl.mask import MaskedExploration
 from ace.rl.policy import DeployedPolicy, Policy, load_policy
 from ace.rl.sac import SAC
 
-CHECKPOINT_EVERY_S = 20.0
+CHECKPOINT_EVERY_S = 60.0
 STAMP = "fingerprint"  # of a finished run, in its folder
 OTHER = "is of other settings, scenarios, code or processor"
 NO_PART_OF_A_RUN = {"chronics", "studies", "report", "preflight", "pipeline"}

@@ -31,7 +31,8 @@ from ace.config.host import processor, versions
 CHECKPOINT_RULE = "highest mean survival on the validation scenarios, then highest mean reward, then the earliest"
 HOME = Path(__file__).parents[1]
 IDENTITY = ("test_hash", "scale", "settings", "environment", "versions")  # of a manifest: runs that differ here don't compare
-SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "lower_limits", "checkpoint_rule", "tested_weights")
+SHARED = ("env", "variant", *IDENTITY, "packaged_hash", "lower_limits", "frozen_at", "model", "checkpoint_rule",
+          "tested_weights")  # fmt: skip
 """Keys of a manifest that the seeds of a cell share; a seed that was run with other values keeps its own."""
 POLICY, MARKED, TRANSCRIPT = "policy.safetensors", "policy_{}.safetensors", "transcript.jsonl.gz"
 MARK, REDRAW, LOWER = "test@{}", "redraw_{}", "test_lower"  # splits: the test at a mark, in another draw, at lower limits
@@ -256,6 +257,9 @@ def manifest(run, variant):
         **({"packaged_hash": test_hash(run, "packaged")} if run.plays.results["packaged"] else {}),
         **({"lower_limits": run.params.scenarios.lower_limits} if run.plays.results["lower"] else {}),
         "versions": versions(),
+        "frozen_at": run.params.chronics.frozen_at,
+        "model": run.session.model if run.session else None,
+        "repeats": {"episodes": len(run.plays.results["repeats"]), "differ": run.plays.differ},
         "budget": run.budget(),
     }
     if run.learner is not None:

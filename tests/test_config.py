@@ -79,7 +79,6 @@ def environment(raw, name="wcci2020"):
         (lambda p: p["scenarios"]["resampled"].update(load_sd=2), ["scenarios.resampled.load_sd = 2"]),
         (lambda p: p["chronics"].update(days=0), ["chronics.days = 0"]),
         (lambda p: p["chronics"].update(frozen_at="e8e0639e"), ["chronics.frozen_at = 'e8e0639e'"]),
-        (lambda p: p["scenarios"].update(test_split="test"), ["chronics.frozen_at, which is empty"]),
         (lambda p: p["grid"]["more_seeds"].update(seeds=[0]), ["seeds + grid.more_seeds.seeds", "each seed once"]),
         (lambda p: p["grid"]["more_seeds"].update(variants=["acee"]), ["grid.more_seeds.variants.0 = 'acee'", "grid.variants"]),
         (lambda p: p["chronics"].update(days=400), ["chronics.days = 400", "less than or equal to 7"]),
@@ -133,7 +132,7 @@ def test_one_line_that_names_the_key(tmp_path, change, words):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: (p["scenarios"].update(test=13, test_split="test"), p["chronics"].update(frozen_at="0" * 40)),
+        lambda p: p["scenarios"].update(test=13, test_split="test"),
         lambda p: (p["scenarios"].update(train=41), p["grid"].update(environments=["case14"])),
     ],
 )

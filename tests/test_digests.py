@@ -388,7 +388,7 @@ def test_a_frozen_stage_has_the_command_that_made_its_results(stages):
     assert [name for name, command in frozen.items() if noted[name]["cmd"] != command] == []
     assert {name.partition("@")[0] for name in stages} - {name.partition("@")[0] for name in frozen} == {
         "digests", "chronics", "scenarios", "measure_environments", "environments_table", "report",
-        "paper", "language_model_table", "claims", "show", "show_pretrained",
+        "paper", "language_model_table", "claims", "show", "show_pretrained", "deployed",
     }  # fmt: skip
 
 

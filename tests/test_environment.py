@@ -14,7 +14,7 @@ from ace import config
 from ace.grid.environment import GridState, Operator, World, scenario_sets, step_reward
 from ace.grid.fastworld import FastWorld
 from ace.grid.packaged import read_source
-from ace.grid.scenarios import SPLITS, Beyond
+from ace.grid.scenarios import SPLITS, Beyond, WeekScenarios
 from ace.grid.weeks import DAY, Weeks
 
 PARAMS = config.load()
@@ -405,3 +405,20 @@ def test_both_worlds_recover_alike(params):
         (t_grid, grid), (t_fast, fast) = topologies
         assert t_grid == t_fast and all((a == b).all() for a, b in zip(grid, fast, strict=True))
     assert sum(action != 0 for action in met) >= 4, "the reflex was met, in both worlds"
+
+
+def test_random_numbers_of_the_test_follow_from_its_weeks(params, tmp_path, monkeypatch):
+    """Start days, forecast errors and the opponent's seeds: nobody can have looked at them before the freeze."""
+    environment = params.environment("wcci2020")
+    weeks = Weeks(ROOT / environment.weeks.path, "development_test")
+
+    def scenarios(split, digest):
+        weeks.split = split
+        monkeypatch.setattr(Weeks, "hash", lambda _: digest)
+        return WeekScenarios(weeks, "test", 6, environment.horizon, 1, 0.02)
+
+    early, later = (scenarios("test", digest) for digest in ("00000000000000a1", "00000000000000a2"))
+    assert (early.salt, later.salt) == (0xA1, 0xA2) and early[0].salt == 0xA1
+    assert [each.origin for each in early] != [each.origin for each in later]
+    of_development = scenarios("development_test", "00000000000000a1")
+    assert of_development.salt == 0 and [each.origin for each in of_development] != [each.origin for each in early]

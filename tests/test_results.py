@@ -91,6 +91,14 @@ def test_deployed_policies_asked_neither_simulator_nor_model(committed):
                     assert test["llm_calls"] == test["simulator_calls"] == test["dc_calls"] == 0
 
 
+def test_the_fast_world_and_grid2op_gave_the_same_episodes(committed):
+    """Of those that were repeated. A loading within rounding of a limit may decide otherwise: in one of 200."""
+    cells = [(env, name) for env in committed.environments for name in committed.methods_of(env)]
+    none = {"episodes": 0, "differ": []}
+    found = [run.manifest.get("repeats", none) for cell in cells for run in committed.of(*cell)]
+    assert sum(len(each["differ"]) for each in found) <= sum(each["episodes"] for each in found) / 200
+
+
 def test_every_claim_is_there_with_a_verdict():
     table = claims.read_written(RESULTS)
     assert list(table["id"]) == [f"C{i}" for i in range(1, 15)]

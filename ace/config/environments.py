@@ -119,8 +119,6 @@ def misfits(params):
             found.append(f"environments.{name}.horizon = {horizon}: chronics.days = {made.days} are {steps} steps")
     wanted = [("scenarios.train", used.train, "train"), ("scenarios.validation", used.validation, "validation")]
     wanted.append(("scenarios.test", used.test, used.test_split))
-    if weekly and used.test_split == "test" and not made.frozen_at:
-        found.append("scenarios.test_split = 'test': test weeks follow from the commit chronics.frozen_at, which is empty")
     for study in ("foresight", "proposers"):
         episodes = getattr(params, study).episodes
         wanted.append((f"scenarios.validation + {study}.episodes", used.validation + episodes, "validation"))

@@ -232,7 +232,7 @@ class World:
         """
         self.scenario = self.sets[split][index]
         self.t, self.blackout, self._done = 0, False, False
-        self.state = self._first_state(1_000_000 * SPLITS.index(split) + self.scenario.index)
+        self.state = self._first_state(10_000_000 * self.scenario.salt + 1_000_000 * SPLITS.index(split) + self.scenario.index)
         return self._until_asked([], None)
 
     def step(self, action):

@@ -16,6 +16,7 @@ from ace.config import ConfigError, named
 from ace.grid.weeks import DAY
 
 SPLITS = ("train", "validation", "test", "packaged")
+SALTS = 200
 DRAWS_APART = 1000
 """More than a split has scenarios: redrawn numbers are no other scenario's."""
 
@@ -26,6 +27,7 @@ class Scenario:
 
     origin: where it is from, (date of the week, number of its first day) or the numbers of the packaged days
     load_p, load_q, gen_p, gen_v: (T, n) MW, MVAr, MW, kV, float32
+    salt: below SALTS, of the seed of Grid2Op's own random numbers, the opponent's among them
     """
 
     split: str
@@ -38,6 +40,7 @@ class Scenario:
     next_load_p: np.ndarray
     next_load_q: np.ndarray
     next_gen_p: np.ndarray
+    salt: int = 0
 
     @property
     def arrays(self):
@@ -59,6 +62,8 @@ class WeekScenarios:
     def __init__(self, weeks, split, n, horizon, seed, forecast_sd):
         self.weeks, self.split, self.n_weeks, self.horizon = weeks, split, n, horizon
         self.seed, self.forecast_sd = seed, forecast_sd
+        self.salt = int(weeks.hash(), 16) % SALTS if weeks.split == "test" else 0
+        """Of all random numbers of a test scenario: that they, too, follow from the freeze, as the weeks do."""
         self.starts = (weeks.steps - horizon - 2) // DAY + 1
         """Days of a week that an episode can begin with."""
         if self.starts < 1:
@@ -74,13 +79,13 @@ class WeekScenarios:
     def __getitem__(self, index):
         if not 0 <= index < len(self):
             raise IndexError(f"{self.split} scenario {index}: there are {len(self)}")
-        rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
+        rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index, *([self.salt] if self.salt else [])])
         number, start = divmod(index, self.starts) if self.split == "train" else (index, int(rng.integers(self.starts)))
         week, rows = self.weeks[number], slice(start * DAY, start * DAY + self.horizon + 2)
         truth = week.load_p[rows], week.load_q[rows], week.gen_p[rows]
         ahead = forecasts(*truth, week.gen_max, self.forecast_sd, rng)
         kv = np.tile(week.gen_v, (len(truth[0]), 1))
-        return Scenario(self.split, index, (week.date, start), *rounded(*truth, kv, *ahead))
+        return Scenario(self.split, index, (week.date, start), *rounded(*truth, kv, *ahead), self.salt)
 
     def load_means(self):
         """(n_load,) mean |MW| of all weeks there are, however few are used: the scale of features is the grid's own."""

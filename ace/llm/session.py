@@ -20,6 +20,7 @@ class LlmSession:
     """f_LLM (`actor`) and g_LLM (`critic`) on one client and one recorder.
 
     pretraining: what the corpus of a model that was made here has cost, from its manifest (empty for other models).
+    model: digest of the model and of the prompts, as they were before any LoRA round.
     rate: one-proposal rate on the held-out states of the weights in use, None before the first LoRA round.
     finetune_s: seconds that the LoRA rounds took, without those of asking the model.
     """
@@ -31,6 +32,7 @@ class LlmSession:
         """
         self.settings, self.seed, self.whatif, self.folder = settings, seed, whatif, folder
         self.client = open_client(settings.llm, environment, seed, root)
+        self.model = fingerprint_of_model(settings.llm, environment, root)[:16]
         self.recorder = Recorder(self.client)
         self.textmap = TextMap(world)
         self.actor = PolicyActor(self.recorder, self.textmap, whatif, settings.refine)

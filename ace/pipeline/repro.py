@@ -32,6 +32,7 @@ SECONDS = {
     "measure_proposers": 40,
     "measure_environments": 80,
     "environments_table": 15,
+    "deployed": 25,
 }
 SECONDS_OTHER = 5  # tables and figures
 STATUS_S = 30.0  # a longer stage shows the time to go again, at most so often

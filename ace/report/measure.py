@@ -166,8 +166,8 @@ def _at_its_cap(manifest):
     return manifest["refine_tried"] >= 0.95 * tries or manifest["refinements"] >= refine["limit"]
 
 
-def samples_to_best(runs, variant: str, at_least: float):
-    """Environment steps until a run's best validation survival, mean over seeds and environments."""
+def samples_to_best(runs, variant: str, at_least: float, beside: list):
+    """Environment steps until a run's best validation survival, mean over seeds and environments; of `beside` as evidence."""
     envs = _need(runs, [variant])
     steps = []
     for env in envs:
@@ -179,7 +179,11 @@ def samples_to_best(runs, variant: str, at_least: float):
         steps.append(np.array([[curve.loc[curve["survival"].idxmax(), "env_steps"]] for curve in curves], dtype=float))
     estimate = _averaged(steps)
     verdict = judge(estimate, at_least, null=at_least)
-    return _measured(runs, envs, [variant], None, estimate, verdict, "training.csv", null=at_least)
+    note = "training.csv"
+    for other in [name for name in beside if name in runs.variants]:
+        best = [c.loc[c["survival"].idxmax(), "env_steps"] for env in envs for c in (run.training for run in runs.of(env, other))]
+        note += f"; {other} by the same measure: {np.mean(best):,.0f}"
+    return _measured(runs, envs, [variant], None, estimate, verdict, note, null=at_least)
 
 
 def test_seconds_ratio(runs, slow: str, fast: str, size: float):

@@ -1,6 +1,7 @@
 """The policies that studies play: of committed runs, trained once more where git does not keep them (`grid.kept`)."""
 
-from ace import config, pool
+from ace import config
+from ace.config.files import alone
 from ace.experiment import Run, scratch_folder
 from ace.run_files import POLICY, cell_folder, seeds_in
 from ace.trained_policies import play_tasks, policy_of
@@ -14,14 +15,26 @@ def tasks_of(params, environment, idle, learned):
     """
     train_missing(params, environment, learned)
     tasks = [(variant, 0, None) for variant in idle]
-    for variant in learned:
-        for seed in params.seeds_of(variant):
-            policy = policy_of(config.root(), environment, variant, seed)
-            if policy is None:
-                missing = cell_folder("results", environment, variant) / f"seed={seed}" / POLICY
-                raise FileNotFoundError(f"no {missing}: its cell was not run, or by other code or on another kind of processor")
-            tasks.append((variant, seed, policy))
-    return tasks
+    return tasks + [
+        (variant, seed, _found(environment, variant, seed)) for variant in learned for seed in params.seeds_of(variant)
+    ]
+
+
+def policy_or_again(params, environment, variant, seed):
+    """Path below the root of the policy of one committed run, trained once more where git does not keep it. FileNotFoundError
+    as of `tasks_of`."""
+    kept = seed in params.kept_seeds(environment, variant)
+    if not kept and policy_of(config.root(), environment, variant, seed) is None:
+        play_tasks(_train, [(environment, variant, seed)], f"policy of {environment} {variant} seed {seed}, not in git")
+    return _found(environment, variant, seed)
+
+
+def _found(environment, variant, seed):
+    policy = policy_of(config.root(), environment, variant, seed)
+    if policy is None:
+        missing = cell_folder("results", environment, variant) / f"seed={seed}" / POLICY
+        raise FileNotFoundError(f"no {missing}: its cell was not run, or by other code or on another kind of processor")
+    return policy
 
 
 def train_missing(params, environment, learned):
@@ -40,5 +53,5 @@ def _train(environment, variant, seed):
     root, params = config.root(), config.load()
     scratch = scratch_folder(root, "results", environment, variant) / f"seed={seed}"
     scratch.mkdir(parents=True, exist_ok=True)
-    with pool.alone(scratch):
+    with alone(scratch):
         Run(params, params.settings(variant), environment, seed, root, scratch).train()
