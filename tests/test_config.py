@@ -109,7 +109,7 @@ def with_own_model(raw):
         (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
         (lambda p: p["grid"]["pretrained"].update(environments=["case14"]), ["grid.pretrained.environments.0 = 'case14': it is"]),
         (lambda p: p["grid"]["also"].update(environments=["case14"]), ["grid.also.environments.0 = 'case14': it is not under"]),
-        (lambda p: p["grid"]["also"].update(controls=["also_untested"]), ["grid.also.controls: they need 'wcci2020' under"]),
+        (lambda p: p["grid"]["also"].update(environments=["wcci2022"]), ["grid.also.controls: they need 'wcci2020' under"]),
         (lambda p: p["grid"]["also"].update(variants=["ace"]), ["grid.also.variants: 'ace' stands under grid.variants too"]),
         (lambda p: p["language_model"].update(heads=3), ["language_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
         (lambda p: p["also_model"].update(heads=3), ["also_model: hidden = 128 must be a multiple of 2 x heads = 6"]),

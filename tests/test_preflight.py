@@ -482,12 +482,14 @@ def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
     (found,) = language.findings(cells, tmp_path)
     assert (found.state, found.text) == ("ok", "nothing needed: the stage language_models makes it")
     told = list(estimate.lines(params, plan.cells(params), 1, 0.0, tmp_path, ROOT))
-    assert any(line.endswith("language models, 6 in all") for line in told)
+    assert any(line.endswith("language models, 11 in all") for line in told)
 
 
 def test_f_llm_by_its_other_rule_is_counted_as_f_llm():
     params = config.load(ROOT / "params.yaml")
-    ace, elsewhere, expert = (cell_of(params, f"train@wcci2020-{name}") for name in ("ace", "ace_elsewhere", "expert_sac"))
+    ace, elsewhere, expert = (cell_of(params, name) for name in (
+        "train@wcci2020-ace", "ablation@wcci2020-ace_elsewhere", "train@wcci2020-expert_sac"
+    ))
     assert elsewhere.tunes and not expert.tunes
     calls = [measured(params)._calls(cell) for cell in (ace, elsewhere, expert)]
     assert calls[0] == calls[1] and calls[0][0] > 0 and calls[2] == (0, 0)
