@@ -9,11 +9,11 @@ from ace.run_files import SeedFiles, cell_folder, frame, note_provenance, read_c
 
 def bare(grid, **declared):
     """The grid (config.Grid) with nothing in its lists but what is declared."""
-    empty = dict.fromkeys(("variants", "baselines", "lm_baselines", "other_model", "one_run"), [])
+    empty = {name: [] for name in ("variants", "baselines", "lm_baselines", "other_model", "one_run")}
     groups = {"more_seeds": ("seeds", "variants"), "ablations": ("variants",), "also": ("environments", "variants", "controls")}
     groups |= {"pretrained": ("environments", "variants"), "budget": ("environments", "variants")}
     for name, lists in groups.items():
-        empty[name] = getattr(grid, name).model_copy(update=dict.fromkeys(lists, []))
+        empty[name] = getattr(grid, name).model_copy(update={each: [] for each in lists})
     return grid.model_copy(update={**empty, **declared})
 
 

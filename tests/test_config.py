@@ -127,7 +127,10 @@ def with_own_model(raw):
         (lambda p: p["grid"]["ablations"]["variants"].append("ace"), ["ablations.variants: 'ace' stands under grid.variants"]),
         (lambda p: p["grid"]["budget"]["variants"].append("ace"), ["grid.budget.variants: 'ace' stands under grid.variants"]),
         (lambda p: p["grid"]["budget"]["variants"].append("ace_K01"), ["'ace_K01' stands under grid.ablations.variants"]),
-        (lambda p: p["grid"]["budget"]["variants"].append("ace_present_weights"), ["grid.budget.variants.3", "train.marks is empty"]),
+        (
+            lambda p: p["grid"]["budget"]["variants"].append("ace_present_weights"),
+            ["grid.budget.variants.3", "train.marks is empty"],
+        ),
         (lambda p: p["grid"]["budget"].update(environments=["wci2020"]), ["grid.budget.environments.0", "mean 'wcci2020'"]),
         (lambda p: p["grid"]["budget"].update(seeds=[1, 1]), ["grid.budget.seeds = [1, 1]: each seed once"]),
         (lambda p: p["outages"]["variants"].append("llm_only"), ["outages.variants.14 = 'llm_only'", "language model in play"]),
