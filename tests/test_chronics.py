@@ -331,9 +331,11 @@ class FakeMaker:
 
 @pytest.fixture
 def few_weeks(monkeypatch):
+    """Parameters of few weeks, before any freeze."""
     monkeypatch.setattr(make, "WeekMaker", FakeMaker)
     monkeypatch.setattr(make, "A_FILE", 2)
-    return PARAMS.model_copy(update={"chronics": PARAMS.chronics.model_copy(update={"train": 5, "validation": 2})})
+    few = {"train": 5, "validation": 2, "frozen_at": ""}
+    return PARAMS.model_copy(update={"chronics": PARAMS.chronics.model_copy(update=few)})
 
 
 def contents(folder):

@@ -49,6 +49,7 @@ def results(folder):
 
 
 def short(raw):
+    raw["seeds"] = SEEDS
     raw["base"]["train"].update(decisions=100, validate_every=50)
 
 
