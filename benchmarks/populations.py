@@ -131,10 +131,11 @@ def _correlation(first, second, wanted):
 
 
 def cells():
-    """(grid, variant) -> survival in percent (S, E) of all committed cells; a pilot's grid starts with PILOT."""
+    """(grid, variant) -> survival in percent (S, E) in the test of all committed cells; a pilot's grid starts with PILOT."""
     results, found = config.root() / "results", {}
     for path in sorted((results / "runs").glob("*/*/episodes.csv")):
-        table = pd.read_csv(path).pivot_table(index="seed", columns="episode", values="survival")
+        rows = pd.read_csv(path).query("split == 'test'")
+        table = rows.pivot_table(index="seed", columns="episode", values="survival")
         found[path.parts[-3], path.parts[-2]] = 100 * table.to_numpy(float)
     pilots = pd.read_csv(results / "learner_pilot_episodes.csv")
     for (env, variant), rows in pilots[pilots["draw"] == 0].groupby(["env", "variant"]):

@@ -45,7 +45,7 @@ def small_params(change=None):
                    "budget": {"environments": [], "seeds": [0], "variants": []}}  # fmt: skip
     raw["language_models"] = {}
     raw["environments"]["case14"].update(horizon=96, thermal_factor=0.7)
-    raw["scenarios"].update(train=20, validation=2, test=3, repeats=1)
+    raw["scenarios"].update(train=20, validation=2, test=3, repeats=1, test_split="development_test")
     base = raw["base"]
     base["train"].update(decisions=160, warmup=20, validate_every=60, batch_size=16)
     base["refine"].update(every=8, minibatch=32, max_cases=4, rounds=2, threshold=0.3)

@@ -7,6 +7,16 @@ from dataclasses import replace
 from ace.run_files import SeedFiles, cell_folder, frame, note_provenance, read_cell, read_provenance, write_cell
 
 
+def bare(grid, **declared):
+    """The grid (config.Grid) with nothing in its lists but what is declared."""
+    empty = {name: [] for name in ("variants", "baselines", "lm_baselines", "other_model", "one_run")}
+    groups = {"more_seeds": ("seeds", "variants"), "ablations": ("variants",), "also": ("environments", "variants", "controls")}
+    groups |= {"pretrained": ("environments", "variants"), "budget": ("environments", "variants")}
+    for name, lists in groups.items():
+        empty[name] = getattr(grid, name).model_copy(update={each: [] for each in lists})
+    return grid.model_copy(update={**empty, **declared})
+
+
 def rows(table):
     """A DataFrame as rows of text, in full precision."""
     return list(csv.DictReader(io.StringIO(table.to_csv(index=False))))

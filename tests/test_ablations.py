@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_runs import change_episodes, change_manifest, change_training, manifest_of
+from made_up_runs import bare, change_episodes, change_manifest, change_training, manifest_of
 from scipy.stats import t
 from test_report import EPISODE_EASE, LEVELS, row, write_run
 
@@ -23,15 +23,15 @@ def make(params, tmp_path):
 
     def make(levels=None, seeds=(0, 1), main=("sac", "ace", "ace_no_actor", "ace_no_critic")):
         levels = levels or {}
-        changed = {"environments": [ENV], "variants": list(main), "baselines": [], "lm_baselines": [], "other_model": []}
-        changed["ablations"] = params.grid.ablations.model_copy(
+        taken_apart = params.grid.ablations.model_copy(
             update={"environment": ENV, "seeds": list(seeds), "variants": list(levels)}
         )
-        made = params.model_copy(update={"seeds": [0, 1, 2], "grid": params.grid.model_copy(update=changed)})
+        grid = bare(params.grid, environments=[ENV], variants=list(main), ablations=taken_apart)
+        made = params.model_copy(update={"seeds": [0, 1, 2], "grid": grid})
         results = tmp_path / "results"
         for variant in [*main, *levels]:
             for seed in made.seeds_of(variant):
-                write_run(results, ENV, variant, seed, trained=True, level=levels.get(variant, LEVELS.get(variant)))
+                write_run(results, ENV, variant, seed, trained=True, level=levels.get(variant, LEVELS.get(variant, 0.7)))
                 settings = json.loads(made.settings(variant).model_dump_json())
                 more = {"settings": settings, "finetune_rounds": ROUNDS, "shaped": 100 + seed}
                 change_manifest(results, f"{ENV}/{variant}/seed={seed}", **more)
@@ -100,7 +100,7 @@ def test_a_table_shows_what_was_run_and_names_the_rest_in_one_line(make):
     missing = text.splitlines()[-1]
     assert labels.label("ace_query_low") in missing and labels.label("ace_query_high") not in missing
     assert "Sparse reward" not in set(table["group"])
-    assert set(pd.read_csv(results / "made/ablations.csv")["variant"]) == {"ace", "ace_query_high", "ace_no_critic", "sac"}
+    assert set(pd.read_csv(results / "made/ablations.csv")["variant"]) == {"ace", "ace_query_high", "ace_no_critic"}
     unknown = params.model_copy(update={"variants": {}})  # the quick scale knows few of them
     ablations.write_ablations(unknown, results, results / "made")
     assert (results / "made/ablations.md").read_text() == text
@@ -124,16 +124,17 @@ def test_settings_and_counts_are_those_of_the_run(make):
 
 
 def test_the_answer_follows_from_the_intervals(make):
-    params, results = make({"ace_query_high": 0.58, "ace_query_low": 0.70, "ace_sparse": 0.6, "ace_sparse_sac": 0.35})
+    levels = {"ace_query_high": 0.58, "ace_query_low": 0.70, "ace_sparse": 0.6, "ace_sparse_sac": 0.35, "expert_100k": 0.5}
+    params, results = make(levels, main=("ace", "ace_no_critic", "expert_sac"))
     table = ablations.write_ablations(params, results, results / "made")
     ours, others = ablations.answer(table, "survival").splitlines()[:2]
     assert "2 of 3 differences" in ours and "ACE, f_LLM often minus ACE -12.0 [" in ours and "seldom" not in ours
     assert "2 of 2 differences" in others
     lines = ablations.largest(table, "survival").splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == [
-        "SAC", "ACE, sparse reward", "ACE, f_LLM often", "ACE without g_LLM", "ACE, f_LLM seldom"
+        "ACE, sparse reward", "SAC + expert, trained longer", "ACE, f_LLM often", "ACE without g_LLM", "ACE, f_LLM seldom"
     ]  # fmt: skip
-    assert lines[1].endswith(" | 2 |") and lines[0].endswith(" | 3 |")
+    assert lines[2].endswith(" | 2 |") and lines[3].endswith(" | 3 |")
 
 
 def test_every_setting_that_is_shown_is_explained(params):
@@ -160,7 +161,7 @@ def test_thresholds_are_compared_with_every_bad_case_refined(make):
 def test_every_declared_variant_of_ace_has_its_place_and_its_name(params):
     placed = {variant for group in contrasts.load().ablations for variant in (group.reference, *group.variants)}
     placed |= {*ablation_figures.REASONING, *ablation_figures.SHAPING, *ablation_figures.GENERALISATION}
-    ours = {name for name in params.variants if name.startswith("ace")}
+    ours = {variant for _, _, variant in params.grid.cells if variant.startswith("ace")} - {*params.grid.budget.variants}
     assert ours - placed == {"ace_no_actor"}  # the roles' table
     assert ours <= set(labels.LABELS)
     asked = {variant for q in questions.QUESTIONS for c in q.contrasts for variant in c.weights}
@@ -181,7 +182,7 @@ def test_a_name_that_holds_a_number_tells_the_setting(params):
 def test_everything_is_made_without_any_ablation(make, main):
     params, results = make(main=main)
     table = ablations.write_ablations(params, results, results / "made")
-    assert set(table["variant"]) == ({"ace", "ace_no_critic", "sac"} if "ace" in main else set()), "alone it compares nothing"
+    assert set(table["variant"]) == ({"ace", "ace_no_critic"} if "ace" in main else set()), "alone it compares nothing"
     assert (table[table["metric"] == "survival"].groupby("group").size() > 1).all()
     for draw in (ablation_figures.reasoning, ablation_figures.shaping, ablation_figures.generalisation):
         assert set(draw(params, results, results / "made")["variant"]) <= set(main)

@@ -24,6 +24,12 @@ def environment(raw, name="wcci2020"):
     return raw["environments"][name]
 
 
+def with_own_model(raw):
+    """`ace_lean` in the grid, which asks a language model of its own."""
+    raw["grid"]["other_model"].append("ace_lean")
+    return raw
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -92,31 +98,50 @@ def environment(raw, name="wcci2020"):
             lambda p: p["scenarios"].update(validation=17),
             ["scenarios.validation = 17: chronics.validation = 16", "scenarios.validation + proposers.episodes = 25"],
         ),
-        (lambda p: p["scenarios"].update(test=13), ["scenarios.test = 13: chronics.development_test = 12"]),
+        (lambda p: p["scenarios"].update(test=51), ["scenarios.test = 51: chronics.test = 50"]),
+        (
+            lambda p: p["scenarios"].update(test=13, test_split="development_test"),
+            ["scenarios.test = 13: chronics.development_test = 12"],
+        ),
         (lambda p: p["foresight"].update(episodes=9), ["scenarios.validation + foresight.episodes = 17: chronics.validation"]),
         (lambda p: p["proposers"].update(episodes=9), ["scenarios.validation + proposers.episodes = 17: chronics.validation"]),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
         (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
         (lambda p: p["grid"]["pretrained"].update(environments=["case14"]), ["grid.pretrained.environments.0 = 'case14': it is"]),
         (lambda p: p["grid"]["also"].update(environments=["case14"]), ["grid.also.environments.0 = 'case14': it is not under"]),
-        (lambda p: p["grid"]["also"].update(controls=["also_untested"]), ["grid.also.controls: they need 'wcci2020' under"]),
+        (lambda p: p["grid"]["also"].update(environments=["wcci2022"]), ["grid.also.controls: they need 'wcci2020' under"]),
         (lambda p: p["grid"]["also"].update(variants=["ace"]), ["grid.also.variants: 'ace' stands under grid.variants too"]),
         (lambda p: p["language_model"].update(heads=3), ["language_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
         (lambda p: p["also_model"].update(heads=3), ["also_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
-        (lambda p: p["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
-        (lambda p: p["variants"]["ace_lean"].clear(), ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"]),
-        (lambda p: p["grid"]["variants"].append("ace_lean"), ["grid.other_model", "'ace_lean' stands under variants too"]),
-        (lambda p: p["seeds"].append(0), ["params.yaml: seeds = [0, 1, 2, 3, 4, 0]: each seed once"]),
+        (lambda p: with_own_model(p)["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
+        (
+            lambda p: with_own_model(p)["variants"]["ace_lean"].clear(),
+            ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"],
+        ),
+        (
+            lambda p: with_own_model(p)["grid"]["variants"].append("ace_lean"),
+            ["grid.other_model", "'ace_lean' stands under variants too"],
+        ),
+        (lambda p: p["seeds"].append(0), ["params.yaml: seeds = [0, 1, 2, 3, 4, 5, 6, 7, 0]: each seed once"]),
         (lambda p: p["grid"]["ablations"].update(seeds=[1, 1]), ["grid.ablations.seeds = [1, 1]: each seed once"]),
         (lambda p: p["grid"]["ablations"]["variants"].append("ace"), ["ablations.variants: 'ace' stands under grid.variants"]),
         (lambda p: p["grid"]["budget"]["variants"].append("ace"), ["grid.budget.variants: 'ace' stands under grid.variants"]),
         (lambda p: p["grid"]["budget"]["variants"].append("ace_K01"), ["'ace_K01' stands under grid.ablations.variants"]),
-        (lambda p: p["grid"]["budget"]["variants"].append("ace_shape_rl"), ["grid.budget.variants.0", "train.marks is empty"]),
+        (
+            lambda p: p["grid"]["budget"]["variants"].append("ace_present_weights"),
+            ["grid.budget.variants.3", "train.marks is empty"],
+        ),
         (lambda p: p["grid"]["budget"].update(environments=["wci2020"]), ["grid.budget.environments.0", "mean 'wcci2020'"]),
         (lambda p: p["grid"]["budget"].update(seeds=[1, 1]), ["grid.budget.seeds = [1, 1]: each seed once"]),
         (lambda p: p["outages"]["variants"].append("llm_only"), ["outages.variants.14 = 'llm_only'", "language model in play"]),
-        (lambda p: p["foresight"].update(variants=["ace_lean"]), ["foresight.variants.0 = 'ace_lean'", "one language model"]),
-        (lambda p: p["grid"]["variants"].remove("sac_5k"), ["foresight.variants.9 = 'sac_5k': it is not in the grid"]),
+        (
+            lambda p: with_own_model(p)["foresight"].update(variants=["ace_lean"]),
+            ["foresight.variants.0 = 'ace_lean'", "one language model"],
+        ),
+        (
+            lambda p: p["grid"]["variants"].remove("frequency_refine"),
+            ["foresight.variants.8 = 'frequency_refine': it is not in the grid"],
+        ),
         (lambda p: p["proposers"].update(variants=["ace", "ace"]), ["proposers.variants.1 = 'ace': each variant once"]),
         (lambda p: p["lora"]["lr_1e-2"].update(learning_rate=1.0), ["lora.lr_1e-2.learning_rate", "no such parameter"]),
     ],
@@ -132,8 +157,13 @@ def test_one_line_that_names_the_key(tmp_path, change, words):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: p["scenarios"].update(test=13, test_split="test"),
-        lambda p: (p["scenarios"].update(train=41), p["grid"].update(environments=["case14"])),
+        lambda p: p["scenarios"].update(test=13),
+        lambda p: (
+            p["scenarios"].update(train=41),
+            p["grid"].update(environments=["case14"]),
+            [p["grid"][group].update(environments=[]) for group in ("also", "pretrained", "budget")],
+            p["grid"]["also"].update(controls=[]),
+        ),
     ],
 )
 def test_numbers_that_no_declared_weeks_limit_are_allowed(tmp_path, change):
@@ -172,10 +202,11 @@ def test_all_mistakes_are_named_at_once(tmp_path):
 
 
 def test_seeds_of_a_variant_are_those_of_where_it_is_declared(params):
-    ablation = params.grid.ablations.variants[0]
+    grid, ablation = params.grid, params.grid.ablations.variants[0]
     for variant, seeds in {
-        "ace": params.seeds, "ace_lean": params.seeds, ablation: params.grid.ablations.seeds, "greedy": [0], "llm_only": [0],
-        "grid2op_do_nothing": [0],
+        "ace_literal": params.seeds, "ace": [*params.seeds, *grid.more_seeds.seeds], ablation: grid.ablations.seeds,
+        "ace_pretrained": grid.pretrained.seeds, "ace_40k": grid.budget.seeds, "also": params.seeds,
+        "also_random": grid.ablations.seeds, "greedy": [0], "llm_only": [0], "grid2op_do_nothing": [0],
     }.items():  # fmt: skip
         assert params.seeds_of(variant) == seeds, variant
     more = config.declared.MoreSeeds(seeds=[8, 9], variants=["sac"])

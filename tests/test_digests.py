@@ -16,7 +16,7 @@ from conftest import small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ace import config
-from ace.pipeline import digests, workspace
+from ace.pipeline import digests
 from ace.pipeline.digests import Package
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -365,31 +365,6 @@ def test_the_digests_of_played_cells_depend_on_the_code_that_computes_them(stage
         path = package.path(module).relative_to(ROOT).as_posix()
         empty = not package.code(module).strip()
         assert empty or module == "ace" or any(f"{path}/".startswith(f"{dep}/") for dep in deps), module
-
-
-def test_frozen_stages_have_the_results_that_their_commit_noted():
-    """`dvc commit` without a stage's name would note today's code for all of them: no campaign would run them."""
-    _, frozen, commit = workspace.read_pipeline(ROOT)
-    earlier = subprocess.run(["git", "show", f"{commit}:dvc.lock"], cwd=ROOT, capture_output=True, text=True)
-    if not frozen or earlier.returncode:
-        pytest.skip("nothing is frozen, or a shallow clone, which lacks the commit")
-    before, now = (yaml.safe_load(text)["stages"] for text in (earlier.stdout, (ROOT / "dvc.lock").read_text()))
-    for noted in (before, now):  # cells' policies leave git step by step: their outs differ, and `dvc status` guards them
-        for entry in noted.values():
-            entry["outs"] = [out for out in entry["outs"] if not out["path"].startswith("results/runs/")]
-    names = [name for name in now if name.partition("@")[0] in frozen]
-    assert len(names) > 100 and [name for name in names if now[name] != before.get(name)] == []
-
-
-def test_a_frozen_stage_has_the_command_that_made_its_results(stages):
-    """With another one DVC would note today's digests for it."""
-    noted = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]
-    frozen = {name: stage.cmd for name, stage in stages.items() if stage.frozen}
-    assert [name for name, command in frozen.items() if noted[name]["cmd"] != command] == []
-    assert {name.partition("@")[0] for name in stages} - {name.partition("@")[0] for name in frozen} == {
-        "digests", "chronics", "scenarios", "measure_environments", "environments_table", "report",
-        "paper", "language_model_table", "claims", "show", "show_pretrained", "deployed",
-    }  # fmt: skip
 
 
 def test_every_out_is_kept_in_git_and_none_in_a_cache(stages):

@@ -173,7 +173,11 @@ def test_packaged_generation_stays_in_its_limits_and_follows_load(world):
     ("changes", "words"),
     [
         ({"noise": {"validation": 17}}, ["scenarios.validation = 17", "chronics/wcci2020", "16 weeks", "'validation'"]),
-        ({"noise": {"test": 13}}, ["scenarios.test = 13", "12 weeks", "'development_test'"]),
+        ({"noise": {"test": 51}}, ["scenarios.test = 51", "50 weeks", "'test'"]),
+        (
+            {"noise": {"test": 13, "test_split": "development_test"}},
+            ["scenarios.test = 13", "12 weeks", "'development_test'"],
+        ),
         ({"horizon": 2017}, ["horizon = 2017", "chronics/wcci2020", "2016 steps"]),
         (
             {"weeks": {"path": "results/chronics/neurips2020"}},

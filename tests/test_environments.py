@@ -24,8 +24,9 @@ WEEKS = 3
 
 @pytest.fixture(scope="module")
 def few(params):
-    """The scenarios section with WEEKS weeks of each split."""
-    return params.scenarios.model_copy(update={"train": WEEKS, "validation": WEEKS, "test": WEEKS, "packaged": 2})
+    """The scenarios section with WEEKS weeks of each split, the test of development weeks."""
+    few = {"train": WEEKS, "validation": WEEKS, "test": WEEKS, "packaged": 2, "test_split": "development_test"}
+    return params.scenarios.model_copy(update=few)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,11 @@ def test_one_episode_of_each_training_week(params, few):
     assert choice.one_a_week(validation) == list(range(WEEKS)) and choice.one_a_week(packaged) == [0, 1]
 
 
-def test_the_test_has_the_name_of_its_weeks(params):
-    names = [choice.name_of(split, params.environment("wcci2020"), params.scenarios) for split in ("train", "test", "packaged")]
-    assert names == ["train", params.scenarios.test_split, "packaged"]
-    assert choice.name_of("test", params.environment("case14"), params.scenarios) == "test"
+def test_the_test_has_the_name_of_its_weeks(params, few):
+    for scenarios, name in ((few, "development_test"), (params.scenarios, "test")):
+        names = [choice.name_of(split, params.environment("wcci2020"), scenarios) for split in ("train", "test", "packaged")]
+        assert names == ["train", name, "packaged"]
+    assert choice.name_of("test", params.environment("case14"), few) == "test"
 
 
 def test_what_a_scenario_asks_of_the_grid(world):
@@ -232,10 +234,11 @@ def write_measured(results, env, steps=None, same=(True, True)):
 
 
 @pytest.fixture
-def grid(params):
+def grid(params, few):
     """One declared grid with weeks, one that is in params.yaml only."""
     both = {name: params.environment(name) for name in ("wcci2020", "case14")}
-    return params.model_copy(update={"environments": both, "grid": params.grid.model_copy(update={"environments": ["wcci2020"]})})
+    declared = params.grid.model_copy(update={"environments": ["wcci2020"]})
+    return params.model_copy(update={"environments": both, "grid": declared, "scenarios": few})
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def grid():
 @pytest.mark.parametrize(("longest", "scale"), [(1500, "linear"), (3000, "linear"), (5000, "log")])
 def test_decisions_are_shown_on_a_log_scale_where_some_methods_train_much_longer(longest, scale):
     panel = Figure().subplots()
-    ends = [("sac", 1500), ("sac", 250), ("sac_5k", longest)]
+    ends = [("sac", 1500), ("sac", 250), ("expert_100k", longest)]
     said = figures._scaled(panel, pd.DataFrame(ends, columns=["variant", "decisions"]))
     assert panel.get_xscale() == scale and bool(said) == (scale == "log")
 
@@ -126,10 +126,10 @@ def test_the_main_figure_shows_means_with_their_own_interval(grid, results):
 
 @pytest.mark.parametrize(("extra", "shown"), [(5, True), (7, False)])
 def test_a_long_main_figure_leaves_out_what_is_said_to_be_in_the_table_only(extra, shown):
-    names = ["sac_5k", "llm_only", "ace", "sac", *(f"mine_{number}" for number in range(extra))]
+    names = ["ace_literal", "llm_only", "ace", "sac", *(f"mine_{number}" for number in range(extra))]
     drawn = figures._rows_drawn(names, {"llm_only"})
     assert drawn[:2] == ["sac", "ace"] and drawn[-1] == "llm_only", "those that do not learn come last"
-    assert ("sac_5k" in drawn) == shown and set(names) - {"sac_5k"} <= set(drawn)
+    assert ("ace_literal" in drawn) == shown and set(names) - {"ace_literal"} <= set(drawn)
 
 
 def test_a_row_with_other_seeds_than_its_family_says_so():

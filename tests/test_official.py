@@ -302,7 +302,8 @@ def test_committed_scores_are_of_the_committed_runs(params):
     env = params.grid.ablations.environment
     table = pd.read_csv(ROOT / "results/studies/official_score" / f"{env}.csv")
     for (variant, seed), rows in table[~table["variant"].isin(official.FIXED)].groupby(["variant", "seed"]):
-        episodes = frame(read_cell(cell_folder(ROOT / "results", env, variant))[seed].episodes)
-        assert rows["survived_steps"].tolist() == episodes["survived_steps"].tolist(), (variant, seed)
+        test = frame(read_cell(cell_folder(ROOT / "results", env, variant))[seed].of_split("test")).set_index("episode")
+        assert len(rows) == params.official_score.episodes
+        assert rows["survived_steps"].tolist() == test.loc[rows["episode"], "survived_steps"].tolist(), (variant, seed)
     fixed = table.groupby("variant")["score"]
     assert fixed.min()["grid2op_do_nothing"] == fixed.max()["grid2op_do_nothing"] == 0

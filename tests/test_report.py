@@ -546,33 +546,6 @@ def test_claims_of_ace_hold_what_the_papers_loss_alone_gives(params, results):
     assert "ace_literal" in found["C8"] and "ace_literal" in found["C9"] and "ace_literal" not in found["C3"]
 
 
-def test_c2_says_what_a_longer_trained_sac_comes_to(params, results):
-    before = row(claims.evaluate(runs.read(params, results)), id="C2")
-    declare(params, results, {"sac_5k": 0.9})
-    found = claims.evaluate(runs.read(params, results)).set_index("id")
-    assert found.loc["C2", "evidence"].startswith(before["evidence"] + "; ace against sac_5k: -20 [")
-    assert f"{found.loc['C2', 'measured']:.3g}" != "-20"
-    longer = found.loc["C2", "evidence"].removeprefix(before["evidence"])
-    assert "a run used, corpus included: ace " in longer and " sac_5k " in longer, "budgets of both"
-    assert found.loc["C2", "verdict"] == before["verdict"]
-    assert not any("sac_5k" in evidence for name, evidence in found["evidence"].items() if name != "C2")
-
-
-def test_a_longer_run_that_cannot_be_compared_costs_no_other_verdict(params, results, monkeypatch):
-    before = row(claims.evaluate(runs.read(params, results)), id="C2")
-    declare(params, results, {"sac_5k": 0.9})
-    need = measure._need
-
-    def on_no_grid(runs, variants, envs=None):
-        if "sac_5k" in variants:
-            raise measure.NotTested("no grid has both")
-        return need(runs, variants, envs)
-
-    monkeypatch.setattr(measure, "_need", on_no_grid)
-    after = row(claims.evaluate(runs.read(params, results)), id="C2")
-    assert (after["verdict"], after["evidence"]) == (before["verdict"], before["evidence"])
-
-
 def test_an_undefined_ratio_of_the_papers_loss_leaves_aces_own_verdict(params, results):
     before = verdict_of("C9", params, results)
     declare(params, results, {"ace_literal": 0.1})

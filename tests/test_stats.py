@@ -179,6 +179,18 @@ def test_correlation_of_episodes_is_found_again():
     assert populations.together(*fits, a[0], b[0]) == pytest.approx(0.6, abs=0.08)
 
 
+def test_a_cell_is_fitted_to_its_test_alone(tmp_path, monkeypatch):
+    """Packaged days and other draws of the opponent are numbered from 0 too."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    cell = tmp_path / "results/runs/wcci2020/ace"
+    cell.mkdir(parents=True)
+    rows = [(0, 0, "test", 0.5), (0, 1, "test", 1.0), (1, 0, "test", 0.25), (1, 1, "test", 0.75), (0, 0, "packaged", 0.0)]
+    pd.DataFrame(rows, columns=["seed", "episode", "split", "survival"]).to_csv(cell / "episodes.csv", index=False)
+    shutil.copy(ROOT / "results/learner_pilot_episodes.csv", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    np.testing.assert_allclose(populations.cells()["wcci2020", "ace"], [[50, 100], [25, 75]])
+
+
 def test_fits_have_the_means_and_shares_of_the_committed_cells():
     cells, studies = populations.cells(), populations.studies()
     assert {each.env for each in studies} >= {"wcci2020", "neurips2020", "wcci2022", "pilot wcci2020"}
@@ -240,7 +252,7 @@ def test_known_issue_4_quotes_the_measured_coverage(committed):
 
 
 def test_a_committed_row_is_simulated_anew(committed):
-    (study,) = (each for each in populations.studies() if each.name == "wcci2020/sac_5k")
+    (study,) = (each for each in populations.studies() if each.name == "wcci2020/sac")
     rows = intervals.of_study(study, 5, 30, 2000)
     assert len(rows) == 6
     for row in rows:

@@ -248,6 +248,13 @@ class Estimate:
         self.figures["2 to 10 min to make an embedded model, by its states"] = "notebooks/02_language_model.ipynb"
         return max(low + (self.params.language_model.states - few) * (high - low) / (many - few), 30.0)
 
+    def pretrained_s(self):
+        """The stage pretrained_model on one environment, where it does not stop before its last step."""
+        spec, tuned = self.params.pretrained_model, {"client": "checkpoint", "model": "", "path": checkpoint.TUNED}
+        llm = self.params.base.llm.model_copy(update=tuned)
+        rounds = spec.steps * spec.batch_size / SAMPLES
+        return rounds * self._of_costs(llm, "lora_round", f"LoRA round of {SAMPLES} samples")
+
 
 def _points(also, decisions):
     return (decisions - 1) // also.every if also.source != "none" and decisions else 0
@@ -270,12 +277,10 @@ def lines(params, cells, jobs, beside_s, workspace, home):
     estimate = Estimate(params, [Path(workspace) / "results", results], results)
     try:
         rows = [(cell, estimate.of(cell)) for cell in cells]
+        models_s, models = _of_models(params, estimate)
     except NotMeasured as missing:
         yield f"time: no estimate, {missing}"
         return
-    models = len(params.grid.environments) * (1 + len(params.grid.other_model))
-    models_s = estimate.model_s() * models + ALSO_MODEL_S * len(params.grid.also.environments)
-    models += len(params.grid.also.environments)
     total_s = models_s + beside_s + sum(spent.total_s * waves(len(cell.seeds), jobs) for cell, spent in rows)
     yield f"estimate: {span(total_s)} in all, {jobs} process{'es' if jobs > 1 else ''} at a time on processors like ours:"
     for cell, spent in rows:
@@ -297,6 +302,14 @@ def lines(params, cells, jobs, beside_s, workspace, home):
     yield "  tables, figures and the rest: as at the quick scale (SECONDS in ace/pipeline/repro.py)"
     if params.scale == "quick" and "quick_min" in estimate.speed:
         yield f"  beside it, measured as a whole: {estimate.speed['quick_min']:.1f} min (results/benchmarks.csv, quick_min)"
+
+
+def _of_models(params, estimate):
+    """Seconds of the stages that make language models, and how many they make."""
+    grid, embedded = params.grid, len(params.grid.environments) * (1 + len(params.grid.other_model))
+    also, tuned = len(grid.also.environments), len(grid.pretrained.environments)
+    spent_s = estimate.model_s() * embedded + ALSO_MODEL_S * also
+    return spent_s + (estimate.pretrained_s() * tuned if tuned else 0.0), embedded + also + tuned
 
 
 def span(seconds):

@@ -28,7 +28,6 @@ NUMBERS = ["measured", "ci_low", "ci_high", "detectable", "p", "p_holm"]
 BEFORE = Path(__file__).with_name("verdicts_before.csv")
 LITERAL = "ace_literal"
 WITHOUT_CLONING = ("sac", "ace_no_actor")  # hold nothing to clone: LITERAL differs from them by its mechanisms alone
-LONGER = ("ace", "sac_5k")  # plain SAC trained for longer, with fewer or as many environment steps as ACE takes in all
 WRITTEN = Path("paper") / "90_claims"  # under results/
 
 
@@ -39,7 +38,7 @@ def evaluate(runs, ids=None):
         said = [claim.id, claim.claim, claim.paper, claim.source]
         try:
             found, n, verdict, evidence, null = claim.measured(runs)
-            evidence += _literal(claim, runs) + _longer(claim, runs)
+            evidence += _literal(claim, runs)
             ends, seen = [*found], [found.detectable(null or 0.0), np.nan if null is None else found.p(null)]
         except measure.NotTested as reason:
             ends, n, verdict, evidence, seen = [None] * 3, "", "not tested", f"not tested: {reason}", [np.nan] * 2
@@ -72,18 +71,6 @@ def _literal(claim, runs):
     return f"; with the paper's loss alone ({LITERAL}): {value:.3g} [{low:.3g}, {high:.3g}], {verdict}"
 
 
-def _longer(claim, runs):
-    """The same measure against SAC that had more decisions, where it was run: as evidence, and not judged."""
-    better, worse = LONGER
-    if claim.arguments.get("worse") != "sac" or not {*LONGER} <= {*runs.variants}:
-        return ""
-    try:
-        (value, low, high), n, _, evidence, _ = claim.measured(runs, better=better, worse=worse)
-    except measure.NotTested:  # one of the two was not run on any grid of the other
-        return ""
-    return f"; {better} against {worse}: {value:.3g} [{low:.3g}, {high:.3g}] ({n}; {evidence})"
-
-
 BY_GRID = ["Grid", "Compared", "Survival, %", "Difference [95 % CI]", "Verdict of this row alone", "Env. steps to train", "Seeds"]
 
 
@@ -91,7 +78,7 @@ def by_grid(runs):
     """What the evidence of C2 says, as a Markdown table: each pair that it compares, grid by grid."""
     (claim,) = (each for each in contrasts.load().claims if each.id == "C2")
     rows = []
-    for pair in (("ace", "sac"), (LITERAL, "sac"), LONGER):
+    for pair in (("ace", "sac"), (LITERAL, "sac")):
         for env in runs.environments_of(pair) if {*pair} <= {*runs.variants} else []:
             seeds = runs.seeds_of_all(env, pair)
             survival, steps = (

@@ -63,10 +63,11 @@ LABELS = {
     "ace_half_query_high": "ACE on half of the scenarios, f_LLM often",
     "ace_half_query_low": "ACE on half of the scenarios, f_LLM seldom",
     "ace_half_sac": "SAC on half of the scenarios",
-    "ace_lean": "ACE, smaller corpus",
     "ace_elsewhere": "ACE, new substation each round",
-    "sac_5k": "SAC, 5,000 decisions",
     "expert_100k": "SAC + expert, trained longer",
+    "sac_40k": "SAC, 40,000 decisions",
+    "ace_40k": "ACE, 40,000 decisions",
+    "expert_40k": "SAC + expert, 40,000 decisions",
 }
 
 

@@ -30,8 +30,8 @@ LINES = {
     "random_refine": ("#999933", (0, (3, 1, 1, 1)), "d"),
     "frequency_refine": ("#882255", (0, (4, 1)), "h"),
     "llm4teach": ("#44aa99", (0, (2, 1)), "8"),
-    "sac_5k": ("#ee8866", (0, (6, 1)), "s"),
-    "ace_lean": ("#332288", (0, (8, 1, 1, 1)), "o"),
+    "camel": ("#ee8866", (0, (6, 1)), "s"),
+    "also": ("#332288", (0, (8, 1, 1, 1)), "o"),
     "ace_elsewhere": ("#117733", (0, (5, 1, 1, 1)), "h"),
     # ACE taken apart
     "ace_random": ("#aa4499", "--", "P"),  # random shaping, every K
