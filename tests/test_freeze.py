@@ -36,6 +36,11 @@ def test_everything_that_makes_a_cell_is_frozen(params):
     } <= set(state)
 
 
+def test_a_cell_with_fewer_seeds_has_the_same_digest(params):
+    fewer = params.model_copy(update={"seeds": params.seeds[:2]})
+    assert freeze.differences({"state": freeze.state(ROOT, params), "mended": {}}, freeze.state(ROOT, fewer)) == []
+
+
 def test_differences_are_named_and_fewer_seeds_or_mended_code_are_none(params):
     then = freeze.state(ROOT, params)
     frozen = {"state": dict(then), "mended": {}}

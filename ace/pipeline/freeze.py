@@ -4,9 +4,9 @@
     python -m ace.pipeline.freeze --write  freezes the present commit: results/freeze.json, and chronics.frozen_at in params.yaml
     python -m ace.chronics.make            test weeks, as they follow from that commit and as they are in git
 
-Frozen are the programs that make weeks, models and cells, all parameters of cells, and the contrasts. Tables and figures are not:
-they are made of the cells, by frozen contrasts. What turns out wrong is mended in the open: its new digest stands under `mended`
-with the reason, which `docs/known_issues.md` tells.
+Frozen are the programs that make weeks, models and cells, their parameters, the training and validation weeks, the packages, and
+what judges: contrasts, intervals, verdicts. Tables and figures are made of the cells by these. What turns out wrong is mended in
+the open: its new digest stands under `mended` with the reason, which `docs/known_issues.md` tells.
 """
 
 import argparse
@@ -20,33 +20,39 @@ from ruamel.yaml import YAML
 
 from ace import config
 from ace.config.errors import exit_code
-from ace.pipeline.digests import DigestError, digest, parameters, programs
+from ace.pipeline.digests import DigestError, digest, parameters, programs, without_prose
 
 FREEZE, CONTRASTS = Path("results/freeze.json"), Path("ace/report/contrasts.yaml")
-PROGRAMS = [
-    "00_weeks",
-    "01_grids_and_actions",
-    "02_language_model",
-    "03_train",
-    "03_train_baseline",
-    "03_train_lm_baseline",
-]
-PROGRAMS += ["05_pretrained_model", "06_also_model"]
-MODELS = ["language_model", "also_model", "pretrained_model"]
+PROGRAMS = ["00_weeks", "01_grids_and_actions", "02_language_model", "03_train", "03_train_baseline", "03_train_lm_baseline"]
+PROGRAMS += ["05_pretrained_model", "06_also_model", "foresight_measure"]
+MODELS = ["language_model", "also_model", "pretrained_model", "foresight"]
+JUDGING = ["ace/stats.py", "ace/report/measure.py"]
+"""How intervals and verdicts are made."""
 
 
 def state(root, params):
     """{name: digest} of all that is frozen, a cell's with its seeds: "programs.03_train", "cells.wcci2020.ace", ..."""
     code, read = programs(root), parameters(params)
     found = {f"programs.{name}": code[name] for name in PROGRAMS}
+    found |= {f"code.{name}": digest(without_prose((root / name).read_text(encoding="utf-8"))) for name in JUDGING}
     found |= {f"sections.{name}": read["sections"][name] for name in MODELS}
     found |= {f"environments.{name}": read["environments"][name] for name in params.grid.environments}
+    found |= {f"weeks.{name}": _weeks(root, params.environment(name).weeks) for name in params.grid.environments}
     found |= {f"language_models.{name}": read["language_models"][name] for name in params.grid.other_model}
     for environment, variant in dict.fromkeys((env, variant) for _, env, variant in params.grid.cells):
         seeds = " ".join(map(str, params.seeds_of(variant)))
-        found[f"cells.{environment}.{variant}"] = f"{read['cells'][environment][variant]} seeds {seeds}"
+        found[f"cells.{environment}.{variant}"] = f"{digest(params.settings(variant).as_recorded())} seeds {seeds}"
     found["contrasts"] = digest(YAML(typ="safe").load((root / CONTRASTS).read_text(encoding="utf-8")))
+    found["requirements"] = digest((root / "requirements.lock").read_text(encoding="utf-8"))
     return found
+
+
+def _weeks(root, weeks):
+    """Digest of what the training and validation weeks hold, None where the environment has no weeks."""
+    if weeks is None:
+        return None
+    paths = sorted([*(root / weeks.path).glob("train_*.json"), *(root / weeks.path).glob("validation_*.json")])
+    return digest([json.loads(path.read_text(encoding="utf-8"))["weeks"] for path in paths])
 
 
 def differences(frozen, now):
@@ -54,12 +60,11 @@ def differences(frozen, now):
     found = []
     for name, value in now.items():
         then = frozen["state"].get(name)
-        is_cell = name.startswith("cells.")
         if then is None:
             found.append(f"{name}: not in the freeze")
         elif value != then and value != frozen["mended"].get(name, {}).get("to"):
-            (digest_now, _, seeds), (digest_then, _, all_seeds) = value.partition(" seeds "), then.partition(" seeds ")
-            if not (is_cell and digest_now == digest_then and set(seeds.split()) <= set(all_seeds.split())):
+            (now_is, is_cell, seeds), (then_was, _, all_seeds) = value.partition(" seeds "), then.partition(" seeds ")
+            if not (is_cell and now_is == then_was and set(seeds.split()) <= set(all_seeds.split())):
                 found.append(f"{name}: {value}, frozen as {then}")
     return found
 
@@ -99,7 +104,9 @@ def check(root):
     for line in wrong:
         print(f"differs: {line}", file=sys.stderr)
     if not wrong:
-        print(f"as frozen at {commit}: {len(params.grid.cells)} cells, what makes them, and the contrasts")
+        print(f"as frozen at {commit}: {len(params.grid.cells)} cells, what makes them, and what judges them")
+    if unrun := [name for name in frozen["state"] if name.startswith("cells.") and name not in state(root, params)]:
+        print(f"frozen and not in the grid: {', '.join(unrun)}")
     return 1 if wrong else 0
 
 
