@@ -30,7 +30,7 @@ FOLDER, RUNS = "verify", "results/runs/"
 TRAINED = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
 """Stages, by the name ahead of `@`, of which one seed is drawn."""
 LONG = {"language_model", "language_models", "pretrained_model", "also_model", "measure", "deployed"}
-LONG |= {f"measure_{study}" for study in ("environments", "lora", "official_score", "proposers")}
+LONG |= {f"measure_{study}" for study in ("environments", "lora", "official_score", "rates")}
 """They train or play for minutes: only by name."""
 CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate

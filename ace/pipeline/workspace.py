@@ -97,15 +97,21 @@ def read_pipeline(root):
     return pipeline, frozen, at
 
 
-def thawed(root):
-    """dvc.yaml of a workspace: nothing is frozen, and weeks are an input."""
+def thawed(root, params_file):
+    """dvc.yaml of a workspace: nothing is frozen, weeks are an input, and at another scale than the root's every study is made."""
     pipeline, frozen, _ = read_pipeline(root)
+    grid = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"]
+    studies = pipeline["stages"].get("measure", {}).get("matrix", {}).get("study", [])
+    everything = {"studied": grid["environments"], "scored": [grid["ablations"]["environment"]]}
+    everything["shown"] = [*studies, "official_score"]
+    other = params_file.read_bytes() != (root / "params.yaml").read_bytes()
     pipeline["stages"].pop(MAKING, None)
     for name in frozen:
         stage = pipeline["stages"][name]
         stage.get("do", stage).pop("frozen")
     for each in pipeline.get("vars", ()):
         each.update(dict.fromkeys({"frozen_at"} & set(each), ""))
+        each.update({name: names for name, names in everything.items() if other and name in each})
     text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
     yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     yaml.width = 1000  # else commands are folded anew
@@ -133,7 +139,7 @@ def prepare(name, params_file, root=ROOT):
         copy_changed(root / inside, folder / inside)
     remove_stale(folder, kept)
     copy_changed(params_file, folder / "params.yaml")
-    write_changed(thawed(root), folder / "dvc.yaml")
+    write_changed(thawed(root, params_file), folder / "dvc.yaml")
     link = folder / ".venv"
     if not link.exists():
         link.unlink(missing_ok=True)
@@ -231,7 +237,7 @@ def dry_run(name, root=ROOT):
     check(root, params_file)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        write_changed(thawed(root), folder / "dvc.yaml")
+        write_changed(thawed(root, params_file), folder / "dvc.yaml")
         copy_changed(params_file, folder / "params.yaml")
         subprocess.run([*dvc(), "init", "-q", "--no-scm"], cwd=folder, env=surroundings(root), check=True)
         stages = stage_names(folder)

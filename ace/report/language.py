@@ -1,7 +1,7 @@
 """The language model's table: how good each proposer is, grid by grid, and what the model alone adds to doing nothing.
 
-The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), proposers
-(results/studies/proposers/<env>_rates.csv: the same measure on more states, a classifier's, and with a new substation each
+The rates were measured by the stages language_model (results/language_model/<env>/rates.csv), measure_rates
+(results/studies/rates/<env>.csv: the same measure on more states, a classifier's, and with a new substation each
 round) and lora (results/studies/lora/<env>.csv) and are only put together here. alone_minus_do_nothing is computed from the
 run files of llm_only and reconnect, where both are in the declared grid.
 """
@@ -56,13 +56,13 @@ PROPOSALS_HEAD = ["Grid", "Proposer", *RATES.values(), "Held-out states"]
 def rates(params, results):
     """All rates of the declared environments, one below the other, or ReportError where some are missing.
 
-    Where the stage proposers has measured a rate of rates.csv again, on different states only, its row replaces that one;
+    Where the stage measure_rates has measured a rate of rates.csv again, on different states only, its row replaces that one;
     what it alone has measured comes last.
     """
     tables = []
     for env in params.grid.environments:
         table = _read(results, f"language_model/{env}/rates.csv", "02_language_model")
-        again = _read(results, f"studies/proposers/{env}_rates.csv", "studies/proposers_measure")
+        again = _read(results, f"studies/rates/{env}.csv", "studies/rates_measure")
         keys = ["proposer", "metric"]
         first = pd.concat([again, table]).drop_duplicates(keys).set_index(keys, drop=False)
         order = pd.concat([table[keys], again[keys]]).drop_duplicates()

@@ -46,8 +46,8 @@ from ace.llm.text import Decision, TextMap
 from ace.llm.value_critic import ValueCritic, key_decisions
 from ace.stats import mean_interval
 from ace.studies.proposers import classifier
-from ace.studies.proposers import measure as proposers_measure
-from ace.studies.proposers.measure import HELPED, distinct_states, outcomes_of
+from ace.studies.proposers import rates as proposers_rates
+from ace.studies.proposers.rates import HELPED, distinct_states, outcomes_of
 from ace.trained_policies import write_rows
 
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
@@ -55,7 +55,7 @@ LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "freque
 PROPOSERS = ("zero_shot", *LEARNING)
 UNDRAWN = ("zero_shot", "frequency")
 METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
-OWN = (__file__, classifier.__file__, proposers_measure.__file__)
+OWN = (__file__, classifier.__file__, proposers_rates.__file__)
 CODE = SOURCE_SHA256 + b"".join(Path(name).read_bytes() for name in OWN)
 """Once, when it is read: that of runs, prompts included, and the modules of studies that this one rests on."""
 SCORED = 150

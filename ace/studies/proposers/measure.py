@@ -1,77 +1,54 @@
-"""Proposers: what there is to learn from each of them, and what a policy has learnt from it (our own measurement).
+"""Proposers alone: survival of whole episodes where a proposer decides, with its validated rounds (our own measurement).
 
-    rates  how often one proposal, and five rounds, help in held-out states: `llm/models/rates.py`, on STATES times as many
-           states as params.yaml asks for, all different; with those of a plain classifier that learnt from the same corpus,
-           and of all three with each further round at another substation (<proposer>_elsewhere)
-    alone  survival of whole episodes where a proposer decides, with its validated rounds; with look-ahead within sets
-           of actions of several sizes, chosen as the language model's was, and over the whole catalogue, and the trained
-           policies, which learnt from a proposer and act without a simulator
-
-All on validation scenarios of weeks by which no checkpoint was chosen (on packaged days: of the validation's days, drawn anew).
-No test scenario is played, and nothing but the classifier is trained. The rule of the rows `_elsewhere` was found on held-out
-states of packaged days.
+Beside them look-ahead within sets of actions of several sizes, chosen as the language model's was, and over the whole
+catalogue, and the trained policies, which learnt from a proposer and act without a simulator. In validation weeks by which no
+checkpoint was chosen (on packaged days: of the validation's days, drawn anew); no test scenario is played.
 """
 
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
-import torch
-from tqdm import tqdm
 
 from ace import baselines, config, evaluate
-from ace.grid.environment import World
 from ace.grid.fastworld import training_world
-from ace.grid.scenarios import Beyond
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient
-from ace.llm.controls import ControlActor, control
-from ace.llm.models import corpus, embedded
-from ace.llm.models.heldout import heldout_states
-from ace.llm.models.rates import outcomes, tabled
-from ace.llm.policy_actor import BadCase, PolicyActor
-from ace.llm.session import read_model_manifest
-from ace.llm.text import TextMap
+from ace.llm.controls import control
+from ace.llm.models import corpus
+from ace.llm.policy_actor import PolicyActor
 from ace.rl.policy import Policy, load_policy
 from ace.run_files import cell_folder, read_cell
 from ace.stats import PERCENT, mean, paired_difference
 from ace.studies.policies import tasks_of
-from ace.studies.proposers import classifier
-from ace.trained_policies import play_tasks, unseen_validation, with_validation, write_rows
+from ace.studies.proposers.rates import CLASSIFIER, bench, fit_classifier, llm_elsewhere, manifest_of
+from ace.trained_policies import play_tasks, with_validation, write_rows
 
 COLUMNS = ["grid", "proposer", "learnt", "survival", "ci_low", "ci_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
 COLUMNS += ["minus_proposer", "minus_proposer_low", "minus_proposer_high", "n_seeds", "n_episodes"]
 COLUMNS += ["simulator_calls_before", "simulator_calls", "dc_calls", "llm_calls"]
-CONTROLS, CLASSIFIER, MODELS = ["random", "frequency", "expert"], "classifier", ["model_unvalidated", "model", "model_elsewhere"]
+CONTROLS, MODELS = ["random", "frequency", "expert"], ["model_unvalidated", "model", "model_elsewhere"]
 TAUGHT_BY = {"sac": "nobody", "random_refine": "random", "frequency_refine": "frequency", "ace": "model",
              "ace_elsewhere": "model_elsewhere", "expert_sac": "expert"}  # fmt: skip
 """Whose proposals a variant learnt from; any other counts as one without a teacher."""
-HELPED = ("one_proposal", "five_rounds")
-PAIRED = [("model", "frequency"), ("model_elsewhere", "frequency"), ("model_elsewhere", "frequency_elsewhere"),
-          ("model_elsewhere", "model"), ("model", CLASSIFIER)]  # fmt: skip
-"""Proposers whose HELPED are compared state by state."""
 SETS = (1 / 3, 1, 2, 4)
 """Sizes of sets of actions, in units of the language model's."""
-STATES, A_PASS, PASSES = 3, 2, 9
-"""Held-out states that rates are of, and how many are looked for each time that the validation scenarios are gone through,
-as many are met again, both in units of `language_model.heldout_states`; and the most times, each with other draws."""
 
 
 def measure(environment, output="results"):
-    """Both measurements; writes <output>/studies/proposers/<environment>.csv and <environment>_rates.csv, returns them as tables.
+    """Writes <output>/studies/proposers/<environment>.csv and returns it as a table with COLUMNS.
 
-    The first, with COLUMNS, a row for each proposer alone and (learnt: its variant) for each policy: survival in percent of
-    the horizon and its differences to plain SAC's and to that of the proposer it learnt from, paired by episode, with 95 %
-    intervals over seeds and episodes; simulator_calls_before: power flows of the corpus, of the choice of the
-    set, or of training; the other calls are those of all episodes (mean of the seeds). The second as `measure_rates` gives
-    it. Raises ConfigError without the language model, FileNotFoundError without a trained policy.
+    A row for each proposer alone and (learnt: its variant) for each policy: survival in percent of the horizon and its
+    differences to plain SAC's and to that of the proposer it learnt from, paired by episode, with 95 % intervals over seeds and
+    episodes; simulator_calls_before: power flows of the corpus, of the choice of the set, or of training; the other calls are
+    those of all episodes (mean of the seeds). Raises ConfigError without the language model, FileNotFoundError without a
+    trained policy.
     """
     params = config.load()
     params.environment(environment)
-    manifest = _manifest(environment)
+    manifest = manifest_of(environment)
     learnt = tasks_of(params, environment, [], params.played("proposers", environment)[1])
     plain = fit_classifier(environment)
-    found, sets = measure_rates(environment, plain), choose_sets(params, environment)
+    sets = choose_sets(params, environment)
     tasks = [(environment, name, None) for name in ("nobody", *CONTROLS)] + [(environment, CLASSIFIER, plain)]
     tasks += [(environment, name, None) for name in MODELS]
     tasks += [(environment, f"set_{n}", actions) for n, (actions, _) in sets.items()]
@@ -81,106 +58,8 @@ def measure(environment, output="results"):
     from_corpus = ("frequency", CLASSIFIER, *MODELS)
     before |= dict.fromkeys(from_corpus, manifest["budget"]["simulator_calls"])
     table = pd.DataFrame(_rows(params, environment, tasks, played, before), columns=COLUMNS)
-    write_rows(found, output, "proposers", f"{environment}_rates")
     write_rows(table, output, "proposers", environment)
-    return table, found
-
-
-def fit_classifier(environment):
-    """The classifier on the embedded model's corpus, which is made once more; ConfigError where it is another one by now."""
-    params, world, _, textmap, manifest, *_ = _bench(environment)
-    made = corpus.build(params, environment)
-    if made.actions.tolist() != manifest["actions"] or made.budget != manifest["budget"]:
-        raise config.ConfigError(
-            f"the corpus of {environment} is no longer the one that its language model learnt from: run the stage language_model"
-        )
-    return classifier.fit(made, textmap, world.features, params.language_model, params.base.sac)
-
-
-def measure_rates(environment, plain):
-    """The rates of the embedded model, of chance, of the lookup table and of the classifier `plain` on
-    STATES * `language_model.heldout_states` different states, and of those that rank also with each round elsewhere.
-
-    Met as those of the model's own measurement, in the weeks that are played alone, with first days and forecasts drawn
-    anew. Behaviours begin an episode alike, so that many a state is met more than once; each
-    counts once here. <metric>_minus_<other>: the paired difference of two proposers, PAIRED. As `llm.models.rates.tabled` gives
-    it, the intervals over scenarios: states of one scenario are drawn together.
-    """
-    params, world, _, textmap, manifest, model, tokenizer = _bench(environment)
-    settings, run, whatif = params.language_model, params.base, WhatIf(world)
-    found, ranking = distinct_states(params, world, whatif, environment, manifest["actions"]), manifest["ranking"]
-    client, unmasked = (
-        LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f"embedded-{environment}")
-        for changes in ({}, {"masked": False})
-    )
-    columns, _ = outcomes(whatif, textmap, client, found, run.refine, ranking, settings.seed, unmasked)
-    lookup = control("frequency", world, whatif, run.refine, run.greedy.shortlist, ranking)
-    classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
-    others = {
-        CLASSIFIER: classified,
-        "model_elsewhere": PolicyActor(client, textmap, whatif, _elsewhere(run.refine)),
-        "frequency_elsewhere": elsewhere(lookup),
-        f"{CLASSIFIER}_elsewhere": elsewhere(classified),
-    }
-    for name, actor in others.items():
-        columns |= outcomes_of(params, name, actor, found)
-    columns |= {
-        (name, f"{metric}_minus_{other}"): np.subtract(columns[name, metric], columns[other, metric], dtype=float)
-        for name, other in PAIRED for metric in HELPED
-    }  # fmt: skip
-    return tabled(environment, columns, [state.scenario for state in found])
-
-
-def distinct_states(params, world, whatif, environment, actions):
-    """STATES * `language_model.heldout_states` different held-out states, or fewer where PASSES give fewer: list of GridState.
-
-    actions: ids of the set, do nothing first.
-    """
-    settings = params.language_model
-    anew = params.scenarios.model_copy(update={"seed": params.scenarios.seed + 1})
-    fresh = unseen_validation(world, anew, params.proposers.episodes, "proposers.episodes")
-    world, states = with_validation(world, Beyond(fresh, params.scenarios.validation)), {}
-    wanted, bar = STATES * settings.heldout_states, tqdm(desc=f"{environment}, held-out states", unit="state")
-    bar.total = wanted
-    for number in range(PASSES):
-        if len(states) < wanted:
-            found, _ = heldout_states(
-                world, whatif, np.array(actions), settings.shortlist, params.base.refine.margin,
-                A_PASS * settings.heldout_states, settings.seed + number,
-            )  # fmt: skip
-            states |= {b"".join(a.tobytes() for a in state.to_arrays().values()): state for state in found}
-            bar.update(min(len(states), wanted) - bar.n)
-    bar.close()
-    return list(states.values())[:wanted]
-
-
-def outcomes_of(params, name, actor, states):
-    """One more proposer's, as `llm.models.rates.outcomes` gives them: doing nothing is the bad case of every state."""
-    refined = actor.refine([BadCase(i, state, 0, 0.0) for i, state in enumerate(states)], params.language_model.seed)
-    rounds = [found.rounds if found is not None and found.improved else np.inf for found in refined]
-    most = dict(zip(HELPED, (1, params.base.refine.rounds), strict=True))
-    return {(name, metric): [n <= most[metric] for n in rounds] for metric in HELPED}
-
-
-def elsewhere(actor):
-    """A control under the rule of f_LLM's proposer llm_elsewhere: the first of its actions at each substation, then the rest."""
-
-    def propose(state, legal, rng):
-        seen, rest = set(), []
-        for action in actor.propose(state, legal, rng):
-            sub = int(actor.catalogue.sub[action])
-            if sub in seen:
-                rest.append(action)
-            else:
-                seen.add(sub)
-                yield action
-        yield from rest
-
-    return ControlActor(propose, actor.catalogue, actor.whatif, actor.settings)
-
-
-def _elsewhere(refine):
-    return refine.model_copy(update={"proposer": "llm_elsewhere"})
+    return table
 
 
 def choose_sets(params, environment):
@@ -193,9 +72,6 @@ def choose_sets(params, environment):
         made = corpus.build(params.model_copy(update={"language_model": settings}), environment)
         sets[len(made.actions)] = made.actions, made.budget["simulator_calls"]
     return sets
-
-
-# --- alone ------------------------------------------------------------------------------------------------------------
 
 
 class Alone(baselines.LlmOnly):
@@ -229,29 +105,10 @@ class SetLookAhead(baselines.DoNothing):
         return int(ids[corpus.best_of(self.whatif.ac(state, ids), np.ones(len(ids), bool))])
 
 
-def _manifest(environment):
-    settings = config.load().base.llm.model_copy(update={"path": "results/language_model/{env}"})
-    return read_model_manifest(settings, environment, config.root())
-
-
-@lru_cache(maxsize=1)
-def _bench(environment):
-    """What all tasks share, made once a process: (params, world, scenarios, textmap, manifest, model, tokenizer).
-
-    scenarios: of validation, those that a run validates on first, then `proposers.episodes` others.
-    """
-    torch.set_num_threads(1)
-    params = config.load()
-    world = World(params.environment(environment), params.scenarios, params.base.operator)
-    scenarios = unseen_validation(world, params.scenarios, params.proposers.episodes, "proposers.episodes")
-    folder = config.root() / "results" / "language_model" / environment
-    return params, world, scenarios, TextMap(world), _manifest(environment), *embedded.load(folder)
-
-
 def _play(environment, name, given):
     """[EpisodeResult] of one player, on scenarios that no checkpoint was chosen by. given: a set's actions, a policy's path,
     the classifier, or None."""
-    params, world, scenarios, textmap, manifest, model, tokenizer = _bench(environment)
+    params, world, scenarios, textmap, manifest, model, tokenizer = bench(environment)
     whatif = WhatIf(world)
     if name == "nobody":
         agent = baselines.DoNothing()
@@ -263,7 +120,7 @@ def _play(environment, name, given):
     elif name in MODELS:
         client = LocalClient(model, tokenizer, params.base.llm, f"embedded-{environment}")
         kind = AsProposed if name == "model_unvalidated" else Alone
-        refine = _elsewhere(params.base.refine) if name == "model_elsewhere" else params.base.refine
+        refine = llm_elsewhere(params.base.refine) if name == "model_elsewhere" else params.base.refine
         agent = kind(PolicyActor(client, textmap, whatif, refine), whatif)
     elif name.startswith("set_"):
         agent = SetLookAhead(whatif, given)
