@@ -76,10 +76,7 @@ def used_by(statistic, population, n_seeds, n_episodes):
         return "claims.csv"
     if statistic in (OF_A_RUN, RATIO_OF_A_RUN):
         return "main.csv, claims.csv" if statistic == OF_A_RUN else "claims.csv"
-    if n_seeds == 1:
-        return "main.csv"
-    # the ablations' three seeds are compared with no baseline
-    return "" if statistic == "difference to a baseline" and n_seeds == 3 else STATISTICS[statistic][3]
+    return "main.csv" if n_seeds == 1 else STATISTICS[statistic][3]
 
 
 def draw(rng, n, methods, n_episodes):
@@ -190,8 +187,7 @@ def tasks():
         yield from ((lambda *of: [over_grids(*of)], name, several, *size, N) for size in several[0].sizes)
     for name, sd in numbers.items():
         reference = numbers[f"{name.partition('/')[0]}/{REFERENCE}"]
-        sizes = [s for some in populations.SIZES.values() for s, _ in some]
-        yield from ((of_runs, name, sd, reference, n_seeds, N) for n_seeds in sizes)
+        yield from ((of_runs, name, sd, reference, n_seeds, N) for n_seeds, _ in populations.SIZES)
     for study in populations.development()[::7]:
         yield from ((of_study, study, *size, N_DEVELOPMENT) for size in study.sizes)
 

@@ -5,18 +5,17 @@ A score is 100 exp(min(x, 0)) percent of survival, x = mean + seed + episode + r
 was computed:
 
 - every cell with two seeds or more in results/runs/ (main table and ablations) and in results/learner_pilot_episodes.csv (draw
-  0), which is what the next campaign will look like; and every method without seeds, for its own mean;
+  0); and every method without seeds, for its own mean;
 - mean and standard deviation of x by the mean survival and the share of episodes at 100 %, which is taken to be at least half an
   episode and at most all but half of one;
 - how it divides into seeds, episodes and rest by the shares of the three components of variance of survival (crossed analysis of
   variance, negative components 0), the covariance of two scores with a common effect being that of two censored normals;
 - a method is compared with `ace` of its grid, `ace` with `sac`, and each with `reconnect`, which has no seeds. The correlation of
   both methods' episode effects is that which gives the covariance of the episodes' means, within 0 to 1;
-- cells of results/runs/ are simulated with the seeds and episodes of today's tables, pilots with the coming campaign's (SIZES);
+- all are simulated with the seeds and episodes of the tables (SIZES);
 - numbers of a run are log-normal, with the standard deviation of the logarithm of the refinements of each cell.
 
-A cell in which no episode fails has no interval and no fit. Three seeds say little of their variance: some fits have none, some
-too much of it. All are kept.
+A cell in which no episode fails has no interval and no fit.
 
 Methods and constants of `ace.stats` were chosen on a development set that shares no number with these fits (`development`);
 results/intervals.csv has every seventh of its populations.
@@ -38,7 +37,7 @@ PILOT = "pilot"  # before the grid's name, of the learner pilots
 REFERENCE, OF_REFERENCE, BASELINE = "ace", "sac", "reconnect"
 DEVELOPMENT = "development"
 DEVELOPMENT_SIZES = [(2, 30), (3, 30), (5, 30), (8, 50), (10, 50), (10, 100)]
-SIZES = {False: [(3, 30), (5, 30)], True: [(8, 50), (10, 50)]}  # of a pilot or not: seeds and episodes
+SIZES = [(8, 50), (10, 50)]  # seeds and episodes
 NODES = norm.ppf((np.arange(2000) + 0.5) / 2000)  # of the standard normal distribution, equally probable
 
 
@@ -75,7 +74,7 @@ class Study(NamedTuple):
 
     @property
     def sizes(self):
-        return DEVELOPMENT_SIZES if self.env == DEVELOPMENT else SIZES[self.env.startswith(PILOT)]
+        return DEVELOPMENT_SIZES if self.env == DEVELOPMENT else SIZES
 
 
 def survival(mean, sd):

@@ -76,6 +76,12 @@ def workspace(tmp_path):
     return make
 
 
+def listed(name):
+    """What dvc.yaml lists of the studies that play policies: `studied` or `scored`, environments, or `shown`, studies."""
+    (names,) = (each[name] for each in yaml.safe_load((ROOT / "dvc.yaml").read_text())["vars"] if name in each)
+    return names
+
+
 def copy_tree(source, target):
     shutil.copytree(source, target, dirs_exist_ok=True)
 

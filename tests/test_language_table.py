@@ -45,8 +45,8 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
         pd.DataFrame([[env, "model", "one_proposal", 0.5, 0.4, 0.6, 30]], columns=language.COLUMNS).to_csv(
             folder / "rates.csv", index=False
         )
-        (tmp_path / "studies" / "proposers").mkdir(exist_ok=True)
-        shutil.copy(folder / "rates.csv", tmp_path / "studies" / "proposers" / f"{env}_rates.csv")
+        (tmp_path / "studies" / "rates").mkdir(exist_ok=True)
+        shutil.copy(folder / "rates.csv", tmp_path / "studies" / "rates" / f"{env}.csv")
     language.write_language_model(params, tmp_path, tmp_path / "made")
     assert (tmp_path / "made" / "language_model.csv").read_text().splitlines() == [
         "grid,proposer,metric,value,ci_low,ci_high,n_states", "a,model,one_proposal,0.5,0.4,0.6,30",
@@ -58,20 +58,20 @@ def test_table_of_the_language_model_is_made_of_the_grids_rates(tmp_path):
     assert "| b | Language model | 0.500 [0.400, 0.600] |  | 30 |" in text
     assert "| a | Language model |" in text
     again = pd.DataFrame([["b", "model", "one_proposal", 0.7, 0.6, 0.8, 300]], columns=language.COLUMNS)
-    again.to_csv(tmp_path / "studies" / "proposers" / "b_rates.csv", index=False)
+    again.to_csv(tmp_path / "studies" / "rates" / "b.csv", index=False)
     written = language.write_language_model(params, tmp_path, tmp_path / "made")
     assert written[["grid", "value", "n_states"]].to_numpy().tolist()[:2] == [["a", 0.5, 30], ["b", 0.7, 300]], "measured again"
     again.loc[1] = ["b", "classifier", "one_proposal", 0.9, 0.8, 1.0, 300]
-    again.to_csv(tmp_path / "studies" / "proposers" / "b_rates.csv", index=False)
+    again.to_csv(tmp_path / "studies" / "rates" / "b.csv", index=False)
     written = language.write_language_model(params, tmp_path, tmp_path / "made")
     assert written[["grid", "proposer", "value"]].to_numpy().tolist()[:3] == [
         ["a", "model", 0.5], ["b", "model", 0.7], ["b", "classifier", 0.9]
-    ], "what only the stage proposers has measured"  # fmt: skip
+    ], "what only the stage measure_rates has measured"  # fmt: skip
     tried.iloc[:1].to_csv(tmp_path / "studies" / "lora" / "b.csv", index=False)
-    with pytest.raises(ReportError, match=r"b.csv is missing or old"):
+    with pytest.raises(ReportError, match=r"lora/b.csv is missing or old"):
         language.write_language_model(params, tmp_path, tmp_path / "made")
-    (tmp_path / "studies" / "proposers" / "b_rates.csv").unlink()
-    with pytest.raises(ReportError, match=r"no results.studies.proposers"):
+    (tmp_path / "studies" / "rates" / "b.csv").unlink()
+    with pytest.raises(ReportError, match=r"no results/studies/rates/b\.csv: run notebooks/studies/rates_measure\.ipynb"):
         language.write_language_model(params, tmp_path, tmp_path / "made")
     (tmp_path / "language_model" / "b" / "rates.csv").unlink()
     with pytest.raises(ReportError, match=r"no results.language_model"):

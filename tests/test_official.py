@@ -9,7 +9,7 @@ import grid2op
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
+from conftest import ROOT, listed
 from grid2op.Agent import DoNothingAgent, RecoPowerlineAgent
 from grid2op.utils import ScoreL2RPN2020
 from lightsim2grid import LightSimBackend
@@ -299,7 +299,8 @@ def test_no_score_where_an_opponent_acts(workspace, monkeypatch):
 
 def test_committed_scores_are_of_the_committed_runs(params):
     """Played again for the score, every run lasts as long as in its own test."""
-    env = params.grid.ablations.environment
+    if (env := params.grid.ablations.environment) not in listed("scored"):
+        pytest.skip(f"dvc.yaml does not list {env} as `scored` yet")
     table = pd.read_csv(ROOT / "results/studies/official_score" / f"{env}.csv")
     for (variant, seed), rows in table[~table["variant"].isin(official.FIXED)].groupby(["variant", "seed"]):
         test = frame(read_cell(cell_folder(ROOT / "results", env, variant))[seed].of_split("test")).set_index("episode")

@@ -19,6 +19,7 @@ import yaml
 from conftest import small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from ace import config
 from ace.pipeline import kernel, notebook, repro, workspace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -328,6 +329,7 @@ def project(tmp_path):
     (tmp_path / "dvc.yaml").write_text(PIPELINE)
     (tmp_path / ".dvcignore").write_bytes((ROOT / ".dvcignore").read_bytes())
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(small_params()))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(small_params(lambda raw: raw.update(scale="laptop"))))
     return tmp_path
 
 
@@ -340,10 +342,11 @@ def test_a_workspace_is_renewed_and_keeps_its_results(project):
     before = (folder / "ace/toy.py").stat().st_mtime_ns
 
     (project / "notebooks/a.ipynb").rename(project / "notebooks/b.ipynb")
-    (project / "small.yaml").write_text("scale: quick\nsteps: 2\n")
+    (project / "small.yaml").write_text(yaml.safe_dump(small_params(lambda raw: raw.update(seeds=[2]))))
     workspace.prepare("quick", project / "small.yaml", project)
     assert [path.name for path in (folder / "notebooks").iterdir()] == ["b.ipynb"]
-    assert (folder / "results/x.csv").exists() and "steps: 2" in (folder / "params.yaml").read_text()
+    assert (folder / "results/x.csv").exists()
+    assert (folder / "params.yaml").read_bytes() == (project / "small.yaml").read_bytes()
     assert (folder / "ace/toy.py").stat().st_mtime_ns == before, "what did not change is not written"
     with pytest.raises(repro.WorkspaceError, match=r"none\.yaml: no such file"):
         workspace.prepare("quick", project / "none.yaml", project)
@@ -369,6 +372,24 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
     assert repro.repro(folder) != 0
     assert "failed to reproduce 'use'" in capsys.readouterr().out
     assert not (project / "used.txt").exists() and not (project / "dvc.lock").exists(), "the repository is untouched"
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what_the_root_lists(tmp_path, other):
+    some = {"studied": ["case14"], "scored": [], "shown": ["outages"]}
+    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    pipeline["vars"] = [some if "shown" in each else each for each in pipeline["vars"]]
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+    place = ROOT / "profiles/quick/params.yaml" if other else ROOT / "params.yaml"
+    made = yaml.safe_load(workspace.thawed(tmp_path, place))
+    (lists,) = (each for each in made["vars"] if "shown" in each)
+    if other:
+        grid = yaml.safe_load(place.read_text())["grid"]
+        assert set(lists.pop("shown")) == set(config.STUDIES)
+        assert lists == {"studied": grid["environments"], "scored": [grid["ablations"]["environment"]]}
+    else:
+        assert lists == some
 
 
 FROZEN = """

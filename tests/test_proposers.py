@@ -1,5 +1,7 @@
-"""Proposers alone: who plays what, against brute force; all of it on 14 substations; the table, its sentences, its figure."""
+"""Proposers alone and their rates: who plays what, against brute force; all of it on 14 substations; the table, its sentences,
+its figure."""
 
+import contextlib
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from ace.llm.models.samples import CRITIC_SHARE, Writer
 from ace.llm.text import TextMap
 from ace.report.runs import ReportError
 from ace.rl.sac import SAC
-from ace.studies.proposers import classifier
+from ace.studies.proposers import classifier, rates
 from ace.studies.proposers import measure as proposers
 from ace.studies.proposers import show as drawn
 
@@ -43,7 +45,7 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("ACE_JOBS", "1")
-        proposers._bench.cache_clear()
+        rates.bench.cache_clear()
         params = config.load()
         world = World(params.environment("case14"), params.scenarios, params.base.operator)
         textmap, place = TextMap(world), folder / "results/language_model/case14"
@@ -59,7 +61,7 @@ def project(tmp_path_factory):
             (run.parent / "manifest.json").write_text(json.dumps({"seeds": own}))
             pd.DataFrame({"seed": [0], "episode": [0]}).to_csv(run.parent / "episodes.csv", index=False)
         yield folder, params, world, made
-    proposers._bench.cache_clear()
+    rates.bench.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,7 @@ def whole(project):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(World, "reset", lambda world, *place: (played.add(place), reset(world, *place))[1])
         patch.setattr(proposers.evaluate, "play", noted)
-        return *proposers.measure("case14", "out"), played, alone
+        return proposers.measure("case14", "out"), rates.measure("case14", "out"), played, alone
 
 
 def test_everyone_plays_the_validation_scenarios_and_nobody_those_of_the_test(project, whole):
@@ -105,7 +107,7 @@ def test_what_an_ablation_spent_is_that_of_its_own_seeds(project):
 
 def test_the_scenarios_begin_with_those_of_a_runs_validation(project):
     _, _params, world, _ = project
-    scenarios = proposers._bench("case14")[2]
+    scenarios = rates.bench("case14")[2]
     assert len(world.sets["validation"]) == 2 < len(scenarios) == 5
     for index in range(2):
         pairs = zip(scenarios[index].arrays, world.sets["validation"][index].arrays, strict=True)
@@ -141,7 +143,7 @@ def test_differences_are_paired_with_sac_and_with_the_proposer(whole):
 def test_survival_is_that_of_the_run_by_hand(project, whole):
     _, _params, world, made = project
     fast, whatif = FastWorld(world), WhatIf(world)
-    fast.sets = {**world.sets, "validation": proposers._bench("case14")[2]}
+    fast.sets = {**world.sets, "validation": rates.bench("case14")[2]}
     survived = []
     for index in (2, 3, 4):
         step = fast.reset("validation", index)
@@ -215,22 +217,22 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         others = [replace(state, t=100 * len(asked) + i, scenario=i % 2) for i in range(a_pass)]
         return [state, state, *others, *others][: 2 * a_pass + 2], []
 
-    monkeypatch.setattr(proposers, "heldout_states", few)
+    monkeypatch.setattr(rates, "heldout_states", few)
     seen = []
-    outcomes = {(name, metric): [0.0, 1.0] for name in ("model", "frequency") for metric in proposers.HELPED}
+    outcomes = {(name, metric): [0.0, 1.0] for name in ("model", "frequency") for metric in rates.HELPED}
     monkeypatch.setattr(
-        proposers, "outcomes", lambda whatif, textmap, client, states, *more: (seen.append(states), (outcomes, None))[1]
+        rates, "outcomes", lambda whatif, textmap, client, states, *more: (seen.append(states), (outcomes, None))[1]
     )
     actors = {}
 
     def of(params, name, actor, states):
         actors[name] = actor
         seen.append(states)
-        return {(name, metric): [1.0, 1.0] for metric in proposers.HELPED}
+        return {(name, metric): [1.0, 1.0] for metric in rates.HELPED}
 
-    monkeypatch.setattr(proposers, "outcomes_of", of)
-    monkeypatch.setattr(proposers, "tabled", lambda environment, columns, groups: (columns, groups))
-    columns, groups = proposers.measure_rates("case14", plain)
+    monkeypatch.setattr(rates, "outcomes_of", of)
+    monkeypatch.setattr(rates, "tabled", lambda environment, columns, groups: (columns, groups))
+    columns, groups = rates.measure_rates("case14", plain)
     assert len(seen) == 5 and len(columns) == 2 * (2 + 4 + 5)
     assert groups == [state.scenario for state in seen[0]], "the intervals are over scenarios"
     assert set(groups) == {0, 1} or a_pass == 1
@@ -239,7 +241,7 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         assert columns["model_elsewhere", f"{metric}_minus_model"].tolist() == [1.0, 0.0]
         assert columns["model", f"{metric}_minus_classifier"].tolist() == [-1.0, 0.0]
     assert list(actors) == ["classifier", "model_elsewhere", "frequency_elsewhere", "classifier_elsewhere"]
-    assert actors["model_elsewhere"].new_substation_each_round and isinstance(actors["model_elsewhere"], proposers.PolicyActor)
+    assert actors["model_elsewhere"].new_substation_each_round and isinstance(actors["model_elsewhere"], rates.PolicyActor)
     legal, sub = project[2].catalogue.legality(state.topo, state.cooldown_sub, True), project[2].catalogue.sub
     order = {name: list(actors[name].propose(state, legal, None)) for name in actors if name != "model_elsewhere"}
     ranking = json.loads((project[0] / "results/language_model/case14/model_manifest.json").read_text())["ranking"]
@@ -248,7 +250,7 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         firsts = [a for i, a in enumerate(ranked) if sub[a] not in sub[ranked[:i]]]
         assert 1 < len(firsts) < len(ranked) and order[f"{name}_elsewhere"][: len(firsts)] == firsts
     found, (fresh,) = seen[0], {id(world.sets["validation"]): world.sets["validation"] for world in worlds}.values()
-    others = proposers._bench("case14")[2]
+    others = rates.bench("case14")[2]
     assert len(fresh) == 3 and len(others) == 2 + 3
     assert not any(np.array_equal(ours.arrays[0], theirs.arrays[0]) for ours in fresh for theirs in others)
     assert all(states is found for states in seen), "the others' states are the model's"
@@ -266,7 +268,7 @@ def test_rates_are_of_validation_scenarios_and_of_as_many_states_as_there_are(wh
     assert {"one_proposal", "five_rounds", "legal_unmasked"} <= set(table["metric"])
     assert table["value"][~paired].between(0, 1).all()
     value = table.set_index(["proposer", "metric"])["value"]
-    for name, other in proposers.PAIRED:
+    for name, other in rates.PAIRED:
         for metric in ("one_proposal", "five_rounds"):
             assert value[name, f"{metric}_minus_{other}"] == pytest.approx(value[name, metric] - value[other, metric], abs=2e-4)
     assert paired.sum() == 2 * 5 and set(table.loc[paired, "proposer"]) == {"model", "model_elsewhere"}
@@ -277,7 +279,7 @@ def test_rates_are_of_validation_scenarios_and_of_as_many_states_as_there_are(wh
 
 @pytest.fixture(scope="module")
 def plain(project):
-    return proposers.fit_classifier("case14")
+    return rates.fit_classifier("case14")
 
 
 def test_the_classifier_learns_the_labels_of_the_language_model(project, plain):
@@ -304,7 +306,7 @@ def test_the_classifier_is_trained_on_as_many_samples_as_f_llm(project, monkeypa
 
 def test_the_classifier_is_the_same_each_time_and_leaves_the_draws_of_others_alone(project, plain):
     before = torch.random.get_rng_state()
-    again = proposers.fit_classifier("case14")
+    again = rates.fit_classifier("case14")
     assert torch.equal(before, torch.random.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(plain.network.parameters(), again.network.parameters(), strict=True))
 
@@ -324,7 +326,7 @@ def test_the_classifiers_rates_by_hand(project, plain, backwards):
         for rounds, found in helped.items():
             found.append(any(whatif.simulate(state, a).reward > wanted for a in tries[:rounds]))
     actor = asked.as_actor(world.catalogue, whatif, refine)
-    columns = proposers.outcomes_of(params, "classifier", actor, states)
+    columns = rates.outcomes_of(params, "classifier", actor, states)
     assert columns == dict(zip([("classifier", "one_proposal"), ("classifier", "five_rounds")], helped.values(), strict=True))
     one, five = map(np.mean, columns.values())
     assert (one < five) == backwards and five > 0
@@ -336,7 +338,7 @@ def test_a_control_elsewhere_takes_the_first_action_at_each_substation_and_then_
     tries = made.actions[1:].tolist()
     assert len({int(sub[a]) for a in tries}) < len(tries), "some share a substation"
     actor = ControlActor(lambda state, legal, rng: tries, world.catalogue, WhatIf(world), params.base.refine)
-    other = proposers.elsewhere(actor)
+    other = rates.elsewhere(actor)
     order = list(other.propose(state, None, None))
     firsts = [a for i, a in enumerate(tries) if sub[a] not in [sub[b] for b in tries[:i]]]
     assert order == [*firsts, *(a for a in tries if a not in firsts)]
@@ -355,14 +357,14 @@ def test_the_model_elsewhere_is_asked_by_its_rule(project, monkeypatch):
 def test_a_corpus_that_is_not_that_of_the_model_is_refused(project, change):
     path = project[0] / "results/language_model/case14/model_manifest.json"
     card = path.read_text()
-    proposers._bench.cache_clear()
+    rates.bench.cache_clear()
     try:
         path.write_text(json.dumps({**json.loads(card), **change}))
         with pytest.raises(config.ConfigError, match=r"no longer the one .* run the stage language_model"):
-            proposers.fit_classifier("case14")
+            rates.fit_classifier("case14")
     finally:
         path.write_text(card)
-        proposers._bench.cache_clear()
+        rates.bench.cache_clear()
 
 
 def test_the_classifier_alone_plays_its_first_legal_action_that_gains_and_never_tries_doing_nothing(project, monkeypatch):
@@ -385,23 +387,37 @@ def test_the_classifier_alone_plays_its_first_legal_action_that_gains_and_never_
     assert len(seen) > 1
 
 
-def test_the_same_bytes_each_time_and_what_is_missing_is_named(project, whole, monkeypatch):
+@contextlib.contextmanager
+def away(path):
+    """Without this file or folder."""
+    other = path.rename(path.with_suffix(".away"))
+    try:
+        yield
+    finally:
+        other.rename(path)
+
+
+def test_the_same_bytes_each_time_and_rates_need_no_policy(project, whole):
     folder, *_ = project
-    names = ("case14.csv", "case14_rates.csv")
-    first = [(folder / "out/studies/proposers" / name).read_bytes() for name in names]
+    paths = [folder / f"out/studies/{study}/case14.csv" for study in ("proposers", "rates")]
+    first = [path.read_bytes() for path in paths]
     proposers.measure("case14", "out")
-    assert [(folder / "out/studies/proposers" / name).read_bytes() for name in names] == first
-    policy = folder / "results/runs/case14/ace/seed=0/policy.safetensors"
-    monkeypatch.setattr(proposers, "measure_rates", lambda environment, plain: pytest.fail("measured before it was looked"))
-    policy.rename(policy.with_suffix(".away"))
-    with pytest.raises(FileNotFoundError, match=r"no results/runs/case14/ace/seed=0/policy.safetensors"):
+    with away(folder / "results/runs"):
+        rates.measure("case14", "out")
+    assert [path.read_bytes() for path in paths] == first
+
+
+def test_what_is_missing_is_named_before_anything_is_computed(project, monkeypatch):
+    folder, *_ = project
+    for place in (proposers, rates):
+        monkeypatch.setattr(place, "fit_classifier", lambda environment: pytest.fail("begun before it was looked"))
+    policy = "results/runs/case14/ace/seed=0/policy.safetensors"
+    with away(folder / policy), pytest.raises(FileNotFoundError, match=f"no {policy}"):
         proposers.measure("case14", "out")
-    policy.with_suffix(".away").rename(policy)
-    manifest = folder / "results/language_model/case14/model_manifest.json"
-    manifest.rename(manifest.with_suffix(".away"))
-    with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
-        proposers.measure("case14", "out")
-    manifest.with_suffix(".away").rename(manifest)
+    with away(folder / "results/language_model/case14/model_manifest.json"):
+        for place in (proposers, rates):
+            with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
+                place.measure("case14", "out")
 
 
 # --- the table and the figure -----------------------------------------------------------------------------------------

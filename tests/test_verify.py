@@ -335,6 +335,15 @@ def test_what_no_network_has_a_part_in_is_exact_on_every_x86_processor(tmp_path,
     assert items[0].verdict == OUTSIDE, "scenarios are the same everywhere"
 
 
+@pytest.mark.parametrize("path", ["language_model/toy/rates", "studies/lora/toy", "studies/proposers/toy", "studies/rates/toy"])
+def test_what_a_model_gives_is_a_range_on_another_processor_and_exact_on_the_same(both, path):
+    path = f"results/{path}.csv"
+    roots = both(path, TABLE, TABLE.replace("36.25", "38.25"))
+    change_provenance(roots[0] / "results", "toy/a/seed=0", {"cpu": "its own"})
+    assert wrong(verify.compare(*roots, path, here=OTHER)) == [] != wrong(verify.compare(*roots, path, here="its own"))
+    assert wrong(verify.compare(*both(path, TABLE, TABLE.replace("36.25", "66.25")), path, here=OTHER)) != []
+
+
 # --- the committed results --------------------------------------------------------------------------------------------
 
 

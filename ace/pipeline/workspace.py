@@ -98,7 +98,7 @@ def read_pipeline(root):
 
 
 def thawed(root, params_file):
-    """dvc.yaml of a workspace: nothing is frozen, weeks are an input, and at another scale than the root's every study is made."""
+    """dvc.yaml of a workspace: nothing is frozen, weeks are an input, and at another scale every study is made."""
     pipeline, frozen, _ = read_pipeline(root)
     grid = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"]
     studies = pipeline["stages"].get("measure", {}).get("matrix", {}).get("study", [])

@@ -48,11 +48,12 @@ def evaluate(runs, ids=None):
 
 
 def before(table, path=BEFORE):
-    """verdict_before filled in: what the same claims, measured on the same runs, got by the earlier intervals and verdicts
-    (`benchmarks/verdicts.py`); empty where another value is measured now."""
+    """verdict_before filled in: what the results before the campaign (packaged days, commit 1ba29be) got by today's intervals
+    and verdicts; empty at another scale than theirs. verdict_earlier: by the intervals and verdicts of that time (8446960)."""
     earlier = pd.read_csv(path).set_index("id").reindex(table["id"])
-    same = np.isclose(table["measured"].astype(float), earlier["measured"], rtol=1e-4, equal_nan=True)
-    return table.assign(verdict_before=np.where(same, earlier["verdict"].fillna(""), ""))
+    same = np.equal(table["scale"].to_numpy(), earlier["scale"].to_numpy())
+    rules = {"verdict_earlier": "earlier", "verdict_before": "anew"}
+    return table.assign(**{name: np.where(same, earlier[column].fillna(""), "") for name, column in rules.items()})
 
 
 def _literal(claim, runs):

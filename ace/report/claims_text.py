@@ -61,7 +61,9 @@ def full_markdown(table, by_grid=None):
     text += f"\n{note('claims')}\n"
     if any(table["verdict_before"]):
         text += f"\n## Judged anew\n\n{note('claims.anew')}\n\n"
-        text += markdown(["Claim", "Before", "Now"], table[["id", "verdict_before", "verdict"]].to_numpy().tolist())
+        columns = ["id", "verdict_earlier", "verdict_before", "verdict"]
+        head = ["Claim", "Packaged days, earlier rules", "Packaged days, today's rules", "Here"]
+        text += markdown(head, table[columns].to_numpy().tolist())
     for row in table.itertuples():
         shown = (by_grid or {}).get(row.id, "")
         evidence = "the table below; with calls and files in `claims.csv`" if shown else row.evidence

@@ -240,7 +240,7 @@ def _draw_comparison(params, data, metric, tested):
     untrained = {*params.grid.baselines, *params.grid.lm_baselines}
     levels = [variant for variant in LEVELS if variant in set(data["variant"])]
     variants = _rows_drawn([variant for variant in dict.fromkeys(data["variant"]) if variant not in levels], untrained)
-    figure = Figure(figsize=(1.6 + 2.25 * len(environments), 1.9 + 0.26 * len(variants)), layout="constrained")
+    figure = Figure(figsize=(1.6 + max(4.5, 2.25 * len(environments)), 1.9 + 0.26 * len(variants)), layout="constrained")
     figure.get_layout_engine().set(wspace=0.05)
     panels = figure.subplots(1, len(environments), squeeze=False, sharey=True)[0]
     for panel, env in zip(panels, environments, strict=True):

@@ -43,7 +43,8 @@ LEAST = {"decisions in training": 0.02}  # seeds hardly differ in them: only by 
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 NETWORKS = ("sac", "llm_only")  # methods that compute with a neural network
 VALUES = {".csv", ".json", ".md", ".tex"}
-MODELS = ("results/language_model", "results/studies/lora/", "results/studies/proposers/")  # computed by neural networks
+MODELS = ("results/language_model", *(f"results/studies/{study}/" for study in ("lora", "proposers", "rates")))
+"""Computed by neural networks."""
 RUN = re.compile(r"results/runs/(?P<environment>[^/]+)/(?P<variant>[^/]+)(/seed=(?P<seed>\d+))?")
 
 

@@ -5,7 +5,6 @@ catalogue, and the trained policies, which learnt from a proposer and act withou
 checkpoint was chosen (on packaged days: of the validation's days, drawn anew); no test scenario is played.
 """
 
-
 import numpy as np
 import pandas as pd
 

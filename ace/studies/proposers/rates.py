@@ -24,6 +24,7 @@ from ace.llm.models import corpus, embedded
 from ace.llm.models.heldout import heldout_states
 from ace.llm.models.rates import outcomes, tabled
 from ace.llm.policy_actor import BadCase, PolicyActor
+from ace.llm.session import read_model_manifest
 from ace.llm.text import TextMap
 from ace.studies.proposers import classifier
 from ace.trained_policies import unseen_validation, with_validation, write_rows
@@ -148,7 +149,7 @@ def llm_elsewhere(refine):
 
 def manifest_of(environment):
     settings = config.load().base.llm.model_copy(update={"path": "results/language_model/{env}"})
-    return read_modelmanifest_of(settings, environment, config.root())
+    return read_model_manifest(settings, environment, config.root())
 
 
 @lru_cache(maxsize=1)
