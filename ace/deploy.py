@@ -26,8 +26,7 @@ def grid_agent(environment, policy=None, n_candidates=ALONE):
         runner.run(nb_episode=1, env_seeds=[0])
 
     A policy holds its sizes and weights only: features are scaled by the mean loads of the training weeks as they are now. One
-    that was trained on other scenarios plays too, but on other inputs: those committed at e8e0639 would see WCCI 2020's border
-    loads up to 2.7 times as large. Play a policy at the commit whose scenarios it was trained on.
+    that was trained on other weeks plays too, but on other inputs: play it at the commit whose weeks it was trained on.
     Raises ConfigError, FileNotFoundError or ValueError, one line each.
     """
     params = config.load()

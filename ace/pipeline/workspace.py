@@ -102,8 +102,8 @@ def thawed(root, params_file):
     pipeline, frozen, _ = read_pipeline(root)
     grid = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"]
     studies = pipeline["stages"].get("measure", {}).get("matrix", {}).get("study", [])
-    everything = {"studied": grid["environments"], "scored": [grid["ablations"]["environment"]]}
-    everything["shown"] = [*studies, "official_score"]
+    everything = dict.fromkeys(["studied", "deployed"], grid["environments"])
+    everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies, "official_score"]}
     other = params_file.read_bytes() != (root / "params.yaml").read_bytes()
     pipeline["stages"].pop(MAKING, None)
     for name in frozen:
