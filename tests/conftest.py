@@ -20,9 +20,24 @@ ROOT = Path(__file__).parent.parent
 BaseEnv.__del__ = lambda env: None
 
 
+def whole_grid(raw):
+    """raw, the parameters as a dict, with the campaign's whole grid, of which params.yaml lists what is finished."""
+    whole = yaml.safe_load((ROOT / "tests/whole_grid.yaml").read_text())
+    raw["grid"] = whole["grid"]
+    for study in ("outages", "proposers"):
+        raw[study]["variants"] = whole[study]["variants"]
+    return raw
+
+
 @pytest.fixture(scope="session")
 def params():
     return config.load(ROOT / "params.yaml")
+
+
+@pytest.fixture(scope="session")
+def whole_params():
+    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    return config.validated(config.Params, raw, "", "params.yaml")
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +49,7 @@ def small_world(params):
 
 def small_params(change=None):
     """The laptop's params.yaml cut down to a run of seconds on case14, as a dict."""
-    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
     raw["scale"], raw["seeds"] = "quick", [0]
     raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
                    "lm_baselines": [], "other_model": [], "more_seeds": {"seeds": [], "variants": []},

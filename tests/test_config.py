@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import whole_grid
 
 from ace import config
 
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def altered(tmp_path, change):
-    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
     change(raw)
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(raw))
@@ -201,7 +202,8 @@ def test_all_mistakes_are_named_at_once(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_seeds_of_a_variant_are_those_of_where_it_is_declared(params):
+def test_seeds_of_a_variant_are_those_of_where_it_is_declared(whole_params):
+    params = whole_params
     grid, ablation = params.grid, params.grid.ablations.variants[0]
     for variant, seeds in {
         "ace_literal": params.seeds, "ace": [*params.seeds, *grid.more_seeds.seeds], ablation: grid.ablations.seeds,

@@ -242,7 +242,8 @@ def test_what_is_missing_is_named_before_anything_is_measured(project, monkeypat
     assert config.load().scale == "quick"
 
 
-def test_an_ablation_is_read_with_its_own_seeds(params, tmp_path, monkeypatch):
+def test_an_ablation_is_read_with_its_own_seeds(whole_params, tmp_path, monkeypatch):
+    params = whole_params
     ablations = params.grid.ablations.model_copy(update={"seeds": [3, 7]})
     params = params.model_copy(update={"grid": params.grid.model_copy(update={"ablations": ablations})})
     variant, settings = ablations.variants[0], params.settings("ace")

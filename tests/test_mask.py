@@ -342,9 +342,9 @@ def test_where_no_mask_is_on_manifests_and_digests_read_as_before(params):
     assert params.settings("camel").as_recorded()["mask"]["source"] == "model"
 
 
-def test_camels_cells_alone_have_a_mask(params):
-    cells = {variant for _, _, variant in params.grid.cells}
-    masked = {variant for variant in cells if params.settings(variant).mask.source != "none"}
+def test_camels_cells_alone_have_a_mask(whole_params):
+    cells = {variant for _, _, variant in whole_params.grid.cells}
+    masked = {variant for variant in cells if whole_params.settings(variant).mask.source != "none"}
     assert masked == {variant for variant in cells if variant.startswith("camel")} >= {"camel", "camel_ace"}
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from conftest import whole_grid
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -382,7 +383,7 @@ def cell_of(params, stage):
     return next(cell for cell in plan.cells(params) if cell.stage == stage)
 
 
-@pytest.mark.parametrize("environment", ["wcci2020", "neurips2020", "wcci2022"])
+@pytest.mark.parametrize("environment", config.load(ROOT / "params.yaml").grid.environments)
 @pytest.mark.parametrize("variant", ["sac", "ace", "ace_no_critic", "expert_sac"])
 def test_the_committed_runs_are_estimated_as_long_as_they_were(variant, environment):
     params = config.load(ROOT / "params.yaml")
@@ -392,8 +393,8 @@ def test_the_committed_runs_are_estimated_as_long_as_they_were(variant, environm
     assert spent.learn_s + spent.calls_s + spent.lora_s == pytest.approx(sum(walls) / len(walls), rel=0.15)
 
 
-def test_the_packaged_days_are_estimated_where_they_are_played():
-    params = config.load(ROOT / "params.yaml")
+def test_the_packaged_days_are_estimated_where_they_are_played(whole_params):
+    params = whole_params
     played, bare = cell_of(params, "train@wcci2020-sac"), params.model_copy(deep=True)
     bare.environments["wcci2020"].packaged_days.clear()
     test, packaged = params.scenarios.test, params.scenarios.packaged
@@ -473,7 +474,7 @@ def test_without_any_run_there_is_no_estimate(tmp_path):
 
 
 def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
-    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
     params = made(tmp_path, lambda raw: raw["grid"].update(other_model=["ace_lean"]), raw)
     cells = [cell for cell in plan.cells(params) if cell.variant == "ace_lean"]
     assert {(cell.stage, cell.seeds) for cell in cells} == {
@@ -485,8 +486,8 @@ def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
     assert any(line.endswith("language models, 11 in all") for line in told)
 
 
-def test_f_llm_by_its_other_rule_is_counted_as_f_llm():
-    params = config.load(ROOT / "params.yaml")
+def test_f_llm_by_its_other_rule_is_counted_as_f_llm(whole_params):
+    params = whole_params
     ace, elsewhere, expert = (cell_of(params, name) for name in (
         "train@wcci2020-ace", "ablation@wcci2020-ace_elsewhere", "train@wcci2020-expert_sac"
     ))
