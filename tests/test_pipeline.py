@@ -513,6 +513,15 @@ def test_weeks_that_would_be_made_without_the_generator_are_said_first(frozen, m
     workspace.check_weeks(frozen)
 
 
+def test_an_empty_file_of_dvcs_locks_is_removed(tmp_path):
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    rwlock = tmp_path / ".dvc/tmp/rwlock"
+    for text in ("{}", ""):
+        rwlock.write_text(text)
+        repro.mend_lock(tmp_path)
+        assert rwlock.exists() == bool(text)
+
+
 def test_a_lock_file_that_was_stopped_halfway_is_the_last_whole_one_again(project, monkeypatch, capfd):
     folder = workspace.prepare("quick", project / "small.yaml", project)
     assert repro.repro(folder) == 0

@@ -208,7 +208,13 @@ def keep_lock(folder):
 
 
 def mend_lock(folder, kept_now=False):
-    """Puts the copy back where dvc.lock is half a file: empty or cut in a line, or with fewer stages than what was kept_now."""
+    """Puts the copy back where dvc.lock is half a file: empty or cut in a line, or with fewer stages than what was kept_now.
+
+    DVC's own file of locks, which it would not read any more, goes where it is empty.
+    """
+    rwlock = folder / ".dvc/tmp/rwlock"
+    if rwlock.is_file() and not rwlock.stat().st_size:
+        rwlock.unlink()
     lock, copy = folder / "dvc.lock", folder / LOCK_COPY
     if not lock.is_file() or not copy.is_file():
         return
