@@ -158,7 +158,8 @@ def test_thresholds_are_compared_with_every_bad_case_refined(make):
     assert (zero.threshold, zero.max_cases == zero.minibatch, usual.max_cases < usual.minibatch) == (usual.threshold, True, True)
 
 
-def test_every_declared_variant_of_ace_has_its_place_and_its_name(params):
+def test_every_declared_variant_of_ace_has_its_place_and_its_name(whole_params):
+    params = whole_params
     placed = {variant for group in contrasts.load().ablations for variant in (group.reference, *group.variants)}
     placed |= {*ablation_figures.REASONING, *ablation_figures.SHAPING, *ablation_figures.GENERALISATION}
     ours = {variant for _, _, variant in params.grid.cells if variant.startswith("ace")} - {*params.grid.budget.variants}

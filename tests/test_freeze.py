@@ -24,6 +24,14 @@ def test_what_is_run_is_what_was_frozen(params):
     assert all(each["why"] for each in frozen["mended"].values())
 
 
+def test_the_whole_grid_is_the_frozen_one(whole_params):
+    frozen = json.loads((ROOT / freeze.FREEZE).read_text(encoding="utf-8"))["state"]
+    now = freeze.state(ROOT, whole_params)
+    assert {name: each for name, each in now.items() if name.startswith("cells.")} == {
+        name: each for name, each in frozen.items() if name.startswith("cells.")
+    }
+
+
 def test_everything_that_makes_a_cell_is_frozen(params):
     state = freeze.state(ROOT, params)
     assert {f"cells.{env}.{variant}" for _, env, variant in params.grid.cells} <= set(state)

@@ -470,6 +470,15 @@ def test_verdict_by_range(estimates, verdict):
     assert measure.judge_range(estimates, 287, 682) == verdict
 
 
+def test_verdicts_of_before_the_campaign_are_shown_at_their_scale_alone(params, results):
+    table = claims.evaluate(runs.read(params, results))
+    here, there = (claims.before(table.assign(scale=scale)).set_index("id") for scale in ("laptop", "quick"))
+    assert here.loc["C11", ["verdict_earlier", "verdict_before"]].tolist() == ["not reproduced", "inconclusive"]
+    assert not there[["verdict_earlier", "verdict_before"]].any(axis=None)
+    assert "Packaged days, today's rules" in claims_text.full_markdown(here.reset_index())
+    assert "Packaged days" not in claims_text.full_markdown(there.reset_index())
+
+
 def test_every_claim_has_a_row_and_an_allowed_verdict(params, results):
     table = claims.write(params, results, results / claims.WRITTEN)
     written_csv = pd.read_csv(results / claims.WRITTEN / "claims.csv")

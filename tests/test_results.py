@@ -78,11 +78,14 @@ def test_deployed_policies_asked_neither_simulator_nor_model(committed):
                     assert test["llm_calls"] == test["simulator_calls"] == test["dc_calls"] == 0
 
 
-def test_the_fast_world_and_grid2op_gave_the_same_episodes(committed):
+def test_the_fast_world_and_grid2op_gave_the_same_episodes(params, committed):
     """Of those that were repeated. A loading within rounding of a limit may decide otherwise: in one of 200."""
     cells = [(env, name) for env in committed.environments for name in committed.methods_of(env)]
     none = {"episodes": 0, "differ": []}
     found = [run.manifest.get("repeats", none) for cell in cells for run in committed.of(*cell)]
+    repeated = [env for env in committed.environments if not params.environment(env).opponent]
+    trained = [run for env, name in cells for run in committed.of(env, name) if env in repeated and run.training is not None]
+    assert trained and all(run.manifest["repeats"]["episodes"] == params.scenarios.repeats for run in trained)
     assert sum(len(each["differ"]) for each in found) <= sum(each["episodes"] for each in found) / 200
 
 

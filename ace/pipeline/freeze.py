@@ -96,16 +96,13 @@ def check(root):
         print("nothing is frozen yet")
         return 0
     frozen = json.loads((root / FREEZE).read_text(encoding="utf-8"))
-    wrong = (
-        differences(frozen, state(root, params))
-        if frozen["commit"] == commit
-        else [f"{FREEZE} is of {frozen['commit']}"]
-    )
+    now = state(root, params)
+    wrong = differences(frozen, now) if frozen["commit"] == commit else [f"{FREEZE} is of {frozen['commit']}"]
     for line in wrong:
         print(f"differs: {line}", file=sys.stderr)
     if not wrong:
         print(f"as frozen at {commit}: {len(params.grid.cells)} cells, what makes them, and what judges them")
-    if unrun := [name for name in frozen["state"] if name.startswith("cells.") and name not in state(root, params)]:
+    if unrun := [name for name in frozen["state"] if name.startswith("cells.") and name not in now]:
         print(f"frozen and not in the grid: {', '.join(unrun)}")
     return 1 if wrong else 0
 
