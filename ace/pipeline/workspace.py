@@ -135,16 +135,16 @@ def thawed(root, params_file):
 
 def given(root, params_file):
     """Folders of committed results that a workspace takes as they are. WorkspaceError where its scale would make others."""
-    ours, theirs = (YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) for path in (params_file, root / "params.yaml"))
+    read = YAML(typ="safe", pure=True).load
+    ours, theirs = (read(path.read_text(encoding="utf-8")) for path in (params_file, root / "params.yaml"))
     places = []
     for stage in otherwise(params_file).get("given", ()):
         for env in ours["grid"]["environments"]:
             different = [key for key in (stage, f"environments.{env}") if _at(ours, key) != _at(theirs, key)]
             if different or not (root / "results" / stage / env).is_dir():
                 what = f"{different[0]} differs from params.yaml's" if different else f"no results/{stage}/{env}"
-                raise WorkspaceError(
-                    f"{params_file.with_name('pipeline.yaml')}: given: {stage}: {what}: take the stage out of this list, to make it"
-                )
+                where = params_file.with_name("pipeline.yaml")
+                raise WorkspaceError(f"{where}: given: {stage}: {what}: take the stage out of this list, to make it")
             places.append(Path("results") / stage / env)
     return places
 
@@ -239,10 +239,13 @@ def announce(folder):
     grid = params["grid"]
     stages = stage_names(folder)
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
+    used = ", ".join(otherwise(ROOT / "profiles" / folder.name / "params.yaml").get("given", ()))
     about = f"about {expected_min} minutes on 2 cores" if folder.name == "quick" else "`--dry-run` tells how long,"
     print(f"workspace: {folder.name}/ (the committed results are not touched)")
     print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
     print(f"methods: {', '.join([*grid['baselines'], *grid['lm_baselines'], *grid['variants']])}")
+    if used:
+        print(f"not made but taken from the committed results, as it takes minutes: {used}")
     print(f"{len(stages)} stages, {about} from scratch; stop and go on at any time", flush=True)
 
 
