@@ -43,6 +43,7 @@ WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
+BY_HAND = "show_pretrained"  # shows what was measured by hand, of which another scale has nothing
 DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
 # stages that ace.preflight estimates itself
@@ -124,6 +125,7 @@ def thawed(root, params_file):
         everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies["study"], "official_score"]}
         for each in pipeline.get("vars", ()):
             each.update({name: names for name, names in everything.items() if name in each})
+        pipeline["stages"].pop(BY_HAND, None)
     for name in (MAKING, *changes.get("given", ()), *changes.get("without", ())):
         pipeline["stages"].pop(name, None)
     text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
