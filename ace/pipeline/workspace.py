@@ -43,6 +43,7 @@ WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
+BY_HAND = "show_pretrained"  # shows what was measured by hand, of which another scale has nothing
 DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
 # stages that ace.preflight estimates itself
@@ -97,26 +98,63 @@ def read_pipeline(root):
     return pipeline, frozen, at
 
 
+def otherwise(params_file):
+    """What a scale does otherwise than dvc.yaml: profiles/<name>/pipeline.yaml as a dict, {} where there is none.
+
+    given: stages whose committed results are copied, as inputs; without: stages that are left out; studies: those of the stage
+    `measure` that are made, default all.
+    """
+    path = params_file.with_name("pipeline.yaml")
+    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def thawed(root, params_file):
-    """dvc.yaml of a workspace: nothing is frozen, weeks are an input, and at another scale every study is made."""
+    """dvc.yaml of a workspace: nothing is frozen, weeks are an input, and at another scale every study is made, unless
+    `otherwise` says so."""
     pipeline, frozen, _ = read_pipeline(root)
-    grid = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"]
-    studies = pipeline["stages"].get("measure", {}).get("matrix", {}).get("study", [])
-    everything = dict.fromkeys(["studied", "deployed"], grid["environments"])
-    everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies, "official_score"]}
-    other = params_file.read_bytes() != (root / "params.yaml").read_bytes()
-    pipeline["stages"].pop(MAKING, None)
+    grid, changes = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"], otherwise(params_file)
     for name in frozen:
         stage = pipeline["stages"][name]
         stage.get("do", stage).pop("frozen")
     for each in pipeline.get("vars", ()):
         each.update(dict.fromkeys({"frozen_at"} & set(each), ""))
-        each.update({name: names for name, names in everything.items() if other and name in each})
+    if params_file.read_bytes() != (root / "params.yaml").read_bytes():
+        studies = pipeline["stages"].get("measure", {}).get("matrix", {"study": []})
+        studies["study"] = changes.get("studies", studies["study"])
+        everything = dict.fromkeys(["studied", "deployed"], grid["environments"])
+        everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies["study"], "official_score"]}
+        for each in pipeline.get("vars", ()):
+            each.update({name: names for name, names in everything.items() if name in each})
+        pipeline["stages"].pop(BY_HAND, None)
+    for name in (MAKING, *changes.get("given", ()), *changes.get("without", ())):
+        pipeline["stages"].pop(name, None)
     text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
     yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     yaml.width = 1000  # else commands are folded anew
     yaml.dump(pipeline, text)
     return text.getvalue().encode("utf-8")
+
+
+def given(root, params_file):
+    """Folders of committed results that a workspace takes as they are. WorkspaceError where its scale would make others."""
+    read = YAML(typ="safe", pure=True).load
+    ours, theirs = (read(path.read_text(encoding="utf-8")) for path in (params_file, root / "params.yaml"))
+    places = []
+    for stage in otherwise(params_file).get("given", ()):
+        for env in ours["grid"]["environments"]:
+            different = [key for key in (stage, f"environments.{env}") if _at(ours, key) != _at(theirs, key)]
+            if different or not (root / "results" / stage / env).is_dir():
+                what = f"{different[0]} differs from params.yaml's" if different else f"no results/{stage}/{env}"
+                where = params_file.with_name("pipeline.yaml")
+                raise WorkspaceError(f"{where}: given: {stage}: {what}: take the stage out of this list, to make it")
+            places.append(Path("results") / stage / env)
+    return places
+
+
+def _at(params, key):
+    for name in key.split("."):
+        params = params[name]
+    return params
 
 
 def remove_stale(folder, kept):
@@ -140,6 +178,9 @@ def prepare(name, params_file, root=ROOT):
     remove_stale(folder, kept)
     copy_changed(params_file, folder / "params.yaml")
     write_changed(thawed(root, params_file), folder / "dvc.yaml")
+    for place in given(root, params_file):
+        for path in sorted((root / place).iterdir()):
+            copy_changed(path, folder / place / path.name)
     link = folder / ".venv"
     if not link.exists():
         link.unlink(missing_ok=True)
@@ -200,10 +241,13 @@ def announce(folder):
     grid = params["grid"]
     stages = stage_names(folder)
     expected_min = max(1, round(sum(map(expected_s, stages)) / 60))
+    used = ", ".join(otherwise(ROOT / "profiles" / folder.name / "params.yaml").get("given", ()))
     about = f"about {expected_min} minutes on 2 cores" if folder.name == "quick" else "`--dry-run` tells how long,"
     print(f"workspace: {folder.name}/ (the committed results are not touched)")
     print(f"scale {params['scale']}: {', '.join(grid['environments'])}; seeds {', '.join(map(str, params['seeds']))}")
     print(f"methods: {', '.join([*grid['baselines'], *grid['lm_baselines'], *grid['variants']])}")
+    if used:
+        print(f"not made but taken from the committed results, as it takes minutes: {used}")
     print(f"{len(stages)} stages, {about} from scratch; stop and go on at any time", flush=True)
 
 
