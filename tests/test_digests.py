@@ -313,18 +313,19 @@ def test_a_broken_cell_is_named_in_one_line(tmp_path, monkeypatch, capsys, name,
 # --- the declared pipeline --------------------------------------------------------------------------------------------
 
 
-LAPTOP, QUICK = ROOT / "params.yaml", ROOT / "profiles/quick/params.yaml"
+LAPTOP, QUICK, PAPER = (ROOT / name for name in ("params.yaml", "profiles/quick/params.yaml", "profiles/paper/params.yaml"))
 
 
 @pytest.fixture(scope="module")
 def pipelines(tmp_path_factory):
-    """{file of parameters: {name: stage}} as DVC reads the repository's dvc.yaml, and a workspace's, which makes every study."""
+    """{file of parameters: {name: stage}} as DVC reads dvc.yaml, the repository's and those of workspaces."""
     from dvc.repo import Repo
 
     found = {}
     logging.disable()  # DVC writes to the stream of the test that imported it first, which is closed by now
     try:
-        for path, text in ((LAPTOP, (ROOT / "dvc.yaml").read_bytes()), (QUICK, workspace.thawed(ROOT, QUICK))):
+        others = [(path, workspace.thawed(ROOT, path)) for path in (QUICK, PAPER)]
+        for path, text in ((LAPTOP, (ROOT / "dvc.yaml").read_bytes()), *others):
             folder = tmp_path_factory.mktemp("pipeline")
             (folder / "dvc.yaml").write_bytes(text)
             (folder / "params.yaml").write_bytes(path.read_bytes())

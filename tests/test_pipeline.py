@@ -381,7 +381,7 @@ def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what
     pipeline["vars"] = [some if "shown" in each else each for each in pipeline["vars"]]
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
-    place = ROOT / "profiles/quick/params.yaml" if other else ROOT / "params.yaml"
+    place = ROOT / "profiles/paper/params.yaml" if other else ROOT / "params.yaml"
     made = yaml.safe_load(workspace.thawed(tmp_path, place))
     (lists,) = (each for each in made["vars"] if "shown" in each)
     if other:
@@ -391,6 +391,25 @@ def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what
         assert lists == dict.fromkeys(["studied", "deployed"], grid["environments"])
     else:
         assert lists == some
+    assert (workspace.BY_HAND in made["stages"]) != other
+
+
+def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
+    place = tmp_path / "profiles/quick/params.yaml"
+    shutil.copytree(ROOT / "profiles/quick", place.parent)
+    for name in ("dvc.yaml", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "results/language_model", tmp_path / "results/language_model")
+    stages = yaml.safe_load(workspace.thawed(tmp_path, place))["stages"]
+    assert not {"language_model", "language_model_table", "measure_rates"} & set(stages)
+    assert stages["measure"]["matrix"]["study"] == ["foresight"]
+    assert workspace.given(tmp_path, place) == [Path("results/language_model/wcci2020")]
+    raw = yaml.safe_load(place.read_text())
+    raw["language_model"]["steps"] = 10
+    place.write_text(yaml.safe_dump(raw))
+    with pytest.raises(workspace.WorkspaceError, match=r"pipeline\.yaml: given: language_model: language_model differs") as error:
+        workspace.given(tmp_path, place)
+    assert "\n" not in str(error.value)
 
 
 FROZEN = """
