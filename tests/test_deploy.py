@@ -316,6 +316,9 @@ def test_without_a_file_the_deployed_policy_plays(workspace):
     for agent in agents:
         agent.env.close()
     assert mine.keys() == named.keys() and all((mine[name] == named[name]).all() for name in named)
+    with pytest.raises(ValueError, match=rf"^{FOLDER}/{POLICY} was trained on case14, not on ") as error:
+        grid_agent("wcci2020", FOLDER / POLICY)
+    assert one_line(error)
     shutil.rmtree(FOLDER)
     with pytest.raises(
         FileNotFoundError, match=rf"^no {FOLDER}/{POLICY}: notebooks/40_deployed.ipynb writes it"

@@ -56,6 +56,7 @@ SECTIONS = {
     "outages": ["outages", "base.operator"],
     "pretrained_model": ["pretrained_model", *MODEL],
     "proposers": ["proposers", "base.greedy", "base.sac", *MODEL],
+    "rates": ["proposers.episodes", "base.greedy", "base.sac", *MODEL],
 }
 """What the stages of each kind read of params.yaml, beside the environments and the cells."""
 

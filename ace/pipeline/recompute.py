@@ -103,9 +103,9 @@ def choose(cells, root, name="", seed="", draw=random.choice):
         return cheap + ([draw(trained)] if trained else [])
     cell = named(cells, name)
     if cell is None:
-        close = difflib.get_close_matches(name.rpartition("@")[2].replace("-", "/"), cells, n=4, cutoff=0.4)
+        close = difflib.get_close_matches(name.rpartition("@")[2].replace("-", "/"), cells, n=4, cutoff=0.7)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        kinds = "a cell is <environment>/<variant>, other stages are in `dvc stage list`"
+        kinds = "a cell is a folder <environment>/<variant> of results/runs/, other stages are in `.venv/bin/dvc stage list`"
         raise WorkspaceError(f"no cell {name!r} with committed results; {hint}{kinds}")
     if not seed:
         return [(cell, cell.seeds)]
