@@ -412,7 +412,7 @@ def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
 @pytest.mark.parametrize(
     ("name", "seed", "said"),
     [
-        ("toy/b", "0", r"no cell 'toy/b' with committed results; did you mean toy/a\b.*\? a cell is a folder <environment>/<variant>"),
+        ("toy/b", "0", r"no cell 'toy/b' with committed results; did you mean toy/a\b.*\? a cell is a folder <environment>"),
         ("gibberish", "0", r"no cell 'gibberish' with committed results; a cell is a folder <environment>/<variant>"),
         ("train@toy-b", "0", r"did you mean .*toy/a"),
         ("toy/a", "7", r"toy/a: no seed '7'; there are: 0, 1, 2"),

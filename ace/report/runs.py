@@ -8,6 +8,7 @@ others of its environment.
 """
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -175,6 +176,18 @@ def ablations(params):
     home, everywhere = params.grid.ablations.environment, declared(params)
     there = [variant for kind, env, variant in params.grid.cells if env == home and kind != "budget"]
     return [variant for variant in there if variant not in everywhere]
+
+
+def measured(params, results, study):
+    """Environments of the grid for which a study has results/studies/<study>/<env>.csv, in order; ReportError where none has.
+
+    A study that needs the policies of a grid is measured once all its runs are there, on the same kind of processor.
+    """
+    names = params.grid.environments
+    found = [env for env in names if (Path(results) / "studies" / study / f"{env}.csv").is_file()]
+    if not found:
+        raise ReportError(f"no results/studies/{study}/{names[0]}.csv: run notebooks/studies/{study}_measure.ipynb")
+    return found
 
 
 def target(params, env, variant):

@@ -278,8 +278,8 @@ def main(arguments=None):
     if any(item.tolerance[:1].isdigit() for item in items):
         made = set().union(*(processors(committed, path) for path in paths))
         known = " and ".join(sorted(map(str, made))) or "an unknown processor"
-        print(f"  (committed from {known}, here is {processor()}: ace/report/verify.py says what may differ. A trained seed is only")
-        print("  held to the range of the committed seeds, a weak check; on a processor of the same maker each number is exact)")
+        print(f"  (committed from {known}, here is {processor()}: ace/report/verify.py says what may differ; a trained seed is")
+        print("  only held to the range of the committed ones, a weak check: on the same kind of processor all is exact)")
     return int(any(item.verdict == OUTSIDE for item in items))
 
 

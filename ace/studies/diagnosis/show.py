@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError
+from ace.report.runs import measured
 from ace.report.style import LINES, MORE_LINES, legend_below, lines, save, theme, write_caption
 
 NEARLY = 0.9
@@ -22,13 +22,10 @@ LABELS = {"best action": MORE_LINES[0], "rated set": MORE_LINES[3]}
 
 
 def write_figures(params, results, folder):
-    """For each declared grid what `write_figure` writes. Returns {environment: table}."""
+    """For each measured grid what `write_figure` writes. Returns {environment: table}."""
     tables = {}
-    for env in params.grid.environments:
-        path = Path(results) / "studies" / "diagnosis" / f"{env}.csv"
-        if not path.is_file():
-            raise ReportError(f"no results/studies/diagnosis/{env}.csv: run notebooks/studies/diagnosis_measure.ipynb")
-        tables[env] = pd.read_csv(path, dtype={"x": str})
+    for env in measured(params, results, "diagnosis"):
+        tables[env] = pd.read_csv(Path(results) / "studies" / "diagnosis" / f"{env}.csv", dtype={"x": str})
         write_figure(tables[env], folder, env, grid_label(env))
     return tables
 

@@ -14,7 +14,7 @@ from ace import stats
 from ace.report.formatting import markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, read
+from ace.report.runs import ReportError, measured, read
 from ace.report.style import by_panel, lines, theme, write_figure
 
 OURS, REFERENCE, WITHIN_SET = "ace", "sac", "set"
@@ -34,8 +34,6 @@ def read_foresight(params, results, env):
         Path(results) / "studies" / "foresight" / f"{env}.csv",
         "run notebooks/studies/foresight_measure.ipynb",
     )
-    if not path.is_file():
-        raise ReportError(f"no results/studies/foresight/{env}.csv: {remedy}")
     table = pd.read_csv(path)
     table = table[table["variant"].isin([*params.played("foresight", env)[1], WITHIN_SET])]
     for variant, rows in table[table["variant"] != WITHIN_SET].groupby("variant", sort=False):
@@ -46,7 +44,7 @@ def read_foresight(params, results, env):
 
 def write_foresight(params, results, folder):
     """Writes foresight.{csv,md,tex} and foresight_figure.{png,pdf,csv,md} into folder. Returns the table."""
-    played = {env: read_foresight(params, results, env) for env in params.grid.environments}
+    played = {env: read_foresight(params, results, env) for env in measured(params, results, "foresight")}
     found = {env: of_environment(params, results, env, each) for env, each in played.items()}
     table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)
     _, runs = next(iter(found.values()))

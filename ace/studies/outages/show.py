@@ -13,7 +13,7 @@ from ace import stats
 from ace.report.formatting import markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, ablations, declared, read
+from ace.report.runs import ReportError, ablations, declared, measured, read
 
 REFERENCE = "sac"
 OURS = "ace"
@@ -35,8 +35,6 @@ COLUMNS += ["n_seeds", "n_episodes", "scale"]
 def read_outages(params, results, env):
     """results/studies/outages/<env>.csv, of the declared grid only: DataFrame, or ReportError where it is not there or old."""
     path, remedy = Path(results) / "studies" / "outages" / f"{env}.csv", "run notebooks/studies/outages_measure.ipynb"
-    if not path.is_file():
-        raise ReportError(f"no results/studies/outages/{env}.csv: {remedy}")
     table = pd.read_csv(path)
     here = [*declared(params), *(ablations(params) if env == params.grid.ablations.environment else [])]
     table = table[table["variant"].isin(here)]
@@ -49,7 +47,7 @@ def read_outages(params, results, env):
 def write_outages(params, results, folder):
     """Writes outages.{csv,md,tex} into folder. The CSV has a row for each grid, outage ("all": each in turn) and method, the
     others the rows of "all" and what follows for ACE. Returns the table."""
-    found = {env: of_environment(params, results, env) for env in params.grid.environments}
+    found = {env: of_environment(params, results, env) for env in measured(params, results, "outages")}
     table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)
     _, runs = next(iter(found.values()))
     text, cells = f"{note('outages')}\n\n{sentences(table)}", _cells(table[table["outage"] == ALL])

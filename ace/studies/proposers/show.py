@@ -13,7 +13,7 @@ from ace import stats
 from ace.report.formatting import markdown, thousands, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError
+from ace.report.runs import measured
 from ace.report.style import lines, theme, write_figure
 
 NAMES = {
@@ -34,12 +34,10 @@ HEAD += ["Policy that learnt from it", "Policy, survival, % [95 %]", "Policy min
 
 
 def read(params, results):
-    """results/studies/proposers/<env>.csv of the declared grid, one below the other, or ReportError where one is missing."""
+    """results/studies/proposers/<env>.csv of the measured grids, one below the other, or ReportError where there is none."""
     tables = []
-    for env in params.grid.environments:
+    for env in measured(params, results, "proposers"):
         path = Path(results) / "studies" / "proposers" / f"{env}.csv"
-        if not path.is_file():
-            raise ReportError(f"no results/studies/proposers/{env}.csv: run notebooks/studies/proposers_measure.ipynb")
         tables.append(pd.read_csv(path, keep_default_na=False, na_values=[""]).fillna({"learnt": ""}))
     return pd.concat(tables, ignore_index=True)
 
