@@ -92,7 +92,7 @@ def workspace(tmp_path):
 
 
 def listed(name):
-    """What dvc.yaml lists of what follows the cells: `studied`, `scored` or `deployed`, environments, or `shown`, studies."""
+    """What dvc.yaml lists of what follows the cells: `studied`, `scored` or `deployed`, environments, or `studies` or `shown`."""
     (names,) = (each[name] for each in yaml.safe_load((ROOT / "dvc.yaml").read_text())["vars"] if name in each)
     return names
 

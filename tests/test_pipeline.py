@@ -376,7 +376,7 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
 
 @pytest.mark.parametrize("other", [True, False])
 def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what_the_root_lists(tmp_path, other):
-    some = {"studied": ["case14"], "scored": [], "shown": ["outages"], "deployed": []}
+    some = {"studied": ["case14"], "scored": [], "studies": ["outages"], "shown": ["outages"], "deployed": []}
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     pipeline["vars"] = [some if "shown" in each else each for each in pipeline["vars"]]
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
@@ -386,7 +386,7 @@ def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what
     (lists,) = (each for each in made["vars"] if "shown" in each)
     if other:
         grid = yaml.safe_load(place.read_text())["grid"]
-        assert set(lists.pop("shown")) == set(config.STUDIES)
+        assert set(lists.pop("shown")) == set(config.STUDIES) == {*lists.pop("studies"), "official_score"}
         assert lists.pop("scored") == [grid["ablations"]["environment"]]
         assert lists == dict.fromkeys(["studied", "deployed"], grid["environments"])
     else:
@@ -400,9 +400,10 @@ def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
     for name in ("dvc.yaml", "params.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "results/language_model", tmp_path / "results/language_model")
-    stages = yaml.safe_load(workspace.thawed(tmp_path, place))["stages"]
+    made = yaml.safe_load(workspace.thawed(tmp_path, place))
+    stages, lists = made["stages"], next(each for each in made["vars"] if "studies" in each)
     assert not {"language_model", "language_model_table", "measure_rates"} & set(stages)
-    assert stages["measure"]["matrix"]["study"] == ["foresight"]
+    assert (lists["studies"], stages["measure"]["matrix"]["study"]) == (["foresight"], "${studies}")
     assert workspace.given(tmp_path, place) == [Path("results/language_model/wcci2020")]
     raw = yaml.safe_load(place.read_text())
     raw["language_model"]["steps"] = 10

@@ -43,6 +43,7 @@ WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
+STUDIES = ["diagnosis", "foresight", "outages", "proposers"]  # of the stage `measure`
 BY_HAND = "show_pretrained"  # shows what was measured by hand, of which another scale has nothing
 DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
@@ -119,10 +120,9 @@ def thawed(root, params_file):
     for each in pipeline.get("vars", ()):
         each.update(dict.fromkeys({"frozen_at"} & set(each), ""))
     if params_file.read_bytes() != (root / "params.yaml").read_bytes():
-        studies = pipeline["stages"].get("measure", {}).get("matrix", {"study": []})
-        studies["study"] = changes.get("studies", studies["study"])
-        everything = dict.fromkeys(["studied", "deployed"], grid["environments"])
-        everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies["study"], "official_score"]}
+        studies = changes.get("studies", STUDIES)
+        everything = dict.fromkeys(["studied", "deployed"], grid["environments"]) | {"studies": studies}
+        everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies, "official_score"]}
         for each in pipeline.get("vars", ()):
             each.update({name: names for name, names in everything.items() if name in each})
         pipeline["stages"].pop(BY_HAND, None)
