@@ -17,9 +17,10 @@ from ace.deploy import grid_agent
 from ace.grid.environment import World
 from ace.report.runs import ReportError, Runs
 from ace.rl.policy import DeployedPolicy, load_policy
-from ace.run_files import POLICY, policy_digest, read_cell
+from ace.run_files import POLICY, policy_digest, read_cell, read_provenance
 from ace.studies import policies
 from ace.studies.deployed import show
+from benchmarks import test_seconds
 
 LEARNED = ["sac", "expert_sac"]
 FOLDER = Path("results/deployed/case14")
@@ -327,3 +328,23 @@ def test_without_a_file_the_deployed_policy_plays(workspace):
     assert one_line(error)
     with pytest.raises(config.ConfigError, match=r"environment 'case41' is not in params\.yaml; did you mean 'case14'"):
         grid_agent("case41")
+
+
+# --- its seconds ---
+
+
+def test_a_test_is_timed_anew_beside_others_and_only_where_it_plays_the_committed_episodes(workspace, capsys):
+    before = read_provenance("results", "case14", "sac")
+    assert test_seconds.main(["case14", "sac", "reconnect"]) == 0
+    after = read_provenance("results", "case14", "sac")
+    assert all(after[seed]["wall_s"]["evaluate"] >= 0 and after[seed]["timed"]["cpu"] for seed in (0, 1))
+    assert {**after[0], "wall_s": 0, "timed": 0} == {**before[0], "wall_s": 0, "timed": 0}, "nothing else is touched"
+    assert read_provenance("results", "case14", "reconnect")[0]["timed"]
+    shutil.copy(f"checkpoints/results/case14/sac/seed=0/{POLICY}", f"checkpoints/results/case14/sac/seed=1/{POLICY}")
+    assert test_seconds.main(["case14", "reconnect", "sac"]) == 1
+    assert "results/runs/case14/sac, seed 1: no policy of this run" in capsys.readouterr().err
+    rows = Path("results/runs/case14/reconnect/episodes.csv")
+    rows.write_text(rows.read_text().replace(",test,", ",other,", 1))
+    assert test_seconds.main(["case14", "reconnect"]) == 1
+    assert "reconnect, seed 0: its test played again gives other episodes" in capsys.readouterr().err
+    assert read_provenance("results", "case14", "sac") == after, "nothing is written then"
