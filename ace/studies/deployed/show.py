@@ -195,6 +195,7 @@ def card(told):
 
 def _harms(found, episodes):
     """A part without episodes is left out."""
-    where = f"where reconnection alone survives ({found['surviving']:.3g} of {episodes} episodes)"
-    parts = {f"loses {{}} points {where}": found["loss"], "gains {} points elsewhere": found["gain"]}
-    return ", ".join(text.format(f"{value:z.1f}") for text, value in parts.items() if value is not None)
+    where = f"where that survives ({found['surviving']:.3g} of {episodes} episodes)"
+    parts = {where: found["loss"] and -found["loss"], "elsewhere": found["gain"]}
+    told = [f"{value:+z.1f} points {which}" for which, value in parts.items() if value is not None]
+    return f"against reconnection alone {', '.join(told)}"
