@@ -35,7 +35,8 @@ def grid_agent(environment, policy=None, n_candidates=ALONE):
         policy = DEPLOYED / environment / POLICY
         if not (config.root() / policy).is_file():
             raise FileNotFoundError(f"no {policy}: notebooks/40_deployed.ipynb writes it; or name a run's {POLICY}")
-    other = next((name for name in params.environments if name != environment and name in Path(policy).parts), None)
+    folders = Path(policy).parts[-4:]  # runs/<grid>/<variant>/seed=<n> or deployed/<grid>; those above are anybody's
+    other = next((name for name in params.environments if name != environment and name in folders), None)
     if other:
         raise ValueError(f"{policy} was trained on {other}, not on {environment}")
     world = World(spec, params.scenarios, params.base.operator)
