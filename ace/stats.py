@@ -16,7 +16,8 @@ as the first two both contain the last. The interval is that of a t distribution
 
 Two choices are for few seeds: the floor, and that a single method's seeds count as more uncertain in `_freedom`. They are of an
 earlier simulation and were kept on the development set of `benchmarks/populations.py`, where other values did no better; in the
-populations fitted to committed runs coverage was measured afterwards, once. results/intervals.csv holds both.
+populations fitted to committed runs coverage was measured afterwards, once, of mean rewards twice (`benchmarks/populations.py`).
+results/intervals.csv holds both.
 """
 
 from collections.abc import Callable

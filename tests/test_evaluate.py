@@ -158,11 +158,12 @@ def test_a_script_that_plays_a_policy_ends_without_a_word(policy, tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from ace.deploy import grid_agent\n"
-        f"agent = grid_agent('case14', {str(tmp_path / 'policy.safetensors')!r})\n"
-        "observation, reward, done, info = agent.env.step(agent.act(agent.env.reset(), 0.0))\n"
-        "print(done)\n"
+        f"closed, left = (grid_agent('case14', {str(tmp_path / 'policy.safetensors')!r}) for _ in range(2))\n"
+        "for agent in (closed, left):\n"
+        "    observation, reward, done, info = agent.env.step(agent.act(agent.env.reset(), 0.0))\n"
+        "    print(done)\n"
+        "closed.env.close()\n"
     )
-    for more in ("", "agent.env.close()\n"):
-        run = subprocess.run([sys.executable, "-W", "ignore", "-c", code + more], cwd=ROOT, capture_output=True, text=True)
-        assert (run.returncode, run.stdout) == (0, "False\n")
-        assert "Traceback" not in run.stderr and "closed" not in run.stderr, run.stderr
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "False\nFalse\n")
+    assert "Traceback" not in run.stderr and "closed" not in run.stderr, run.stderr

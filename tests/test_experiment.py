@@ -169,7 +169,7 @@ def model_of_also(tmp_path_factory):
         return also_training.make("case14", progress=False)
 
 
-@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded", "also", "also_random"])
+@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded", "also"])
 def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped, request):
     undisturbed = reference
     if variant != "ace":

@@ -14,13 +14,18 @@ from ace.pipeline.digests import parameters
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
 
-def test_what_is_run_is_what_was_frozen(params):
+@pytest.fixture(scope="module")
+def state(params):
+    return freeze.state(ROOT, params)
+
+
+def test_what_is_run_is_what_was_frozen(params, state):
     if not params.chronics.frozen_at:
         assert not (ROOT / freeze.FREEZE).exists()
         return
     frozen = json.loads((ROOT / freeze.FREEZE).read_text(encoding="utf-8"))
     assert frozen["commit"] == params.chronics.frozen_at
-    assert freeze.differences(frozen, freeze.state(ROOT, params)) == []
+    assert freeze.differences(frozen, state) == []
     assert all(each["why"] for each in frozen["mended"].values())
 
 
@@ -32,8 +37,7 @@ def test_the_whole_grid_is_the_frozen_one(whole_params):
     }
 
 
-def test_everything_that_makes_a_cell_is_frozen(params):
-    state = freeze.state(ROOT, params)
+def test_everything_that_makes_a_cell_is_frozen(params, state):
     assert {f"cells.{env}.{variant}" for _, env, variant in params.grid.cells} <= set(state)
     assert {
         "programs.03_train",
@@ -44,13 +48,13 @@ def test_everything_that_makes_a_cell_is_frozen(params):
     } <= set(state)
 
 
-def test_a_cell_with_fewer_seeds_has_the_same_digest(params):
+def test_a_cell_with_fewer_seeds_has_the_same_digest(params, state):
     fewer = params.model_copy(update={"seeds": params.seeds[:2]})
-    assert freeze.differences({"state": freeze.state(ROOT, params), "mended": {}}, freeze.state(ROOT, fewer)) == []
+    assert freeze.differences({"state": state, "mended": {}}, freeze.state(ROOT, fewer)) == []
 
 
-def test_differences_are_named_and_fewer_seeds_or_mended_code_are_none(params):
-    then = freeze.state(ROOT, params)
+def test_differences_are_named_and_fewer_seeds_or_mended_code_are_none(state):
+    then = state
     frozen = {"state": dict(then), "mended": {}}
     assert freeze.differences(frozen, then) == []
     cell = "cells.wcci2020.sac"
@@ -65,6 +69,11 @@ def test_differences_are_named_and_fewer_seeds_or_mended_code_are_none(params):
     assert freeze.differences(frozen, now)
     frozen["mended"] = {"programs.03_train": {"to": "of a mended program", "why": "known issue 1"}}
     assert freeze.differences(frozen, now) == []
+    frozen["mended"]["code.split"] = {"to": "of a part that was split off", "why": "known issue 1"}
+    assert freeze.differences(frozen, {**now, "code.split": "of a part that was split off"}) == []
+    frozen["state"]["weeks.x"] = None
+    assert freeze.differences(frozen, {**then, "weeks.x": "made since"}) == ["weeks.x: made since, frozen as None"]
+    assert freeze.differences(frozen, {**now, "code.split": "of another"}) == ["code.split: not in the freeze"]
     assert freeze.differences(frozen, {k: v for k, v in now.items() if k != cell}) == [], "not run yet"
 
 
@@ -99,6 +108,11 @@ def test_what_differs_is_said_on_stderr(repository, capsys, monkeypatch):
     monkeypatch.setattr(freeze, "state", lambda root, params: {"cells.x.y": "2 seeds 0"})
     assert freeze.main([]) == 1
     assert capsys.readouterr().err == "differs: cells.x.y: 2 seeds 0, frozen as 1 seeds 0\n"
+    path = repository / freeze.FREEZE
+    noted = json.loads(path.read_text(encoding="utf-8"))
+    noted["mended"] = {"cells.x.y": {"to": "2 seeds 0", "why": "known issue 9"}}
+    path.write_text(json.dumps(noted), encoding="utf-8")
+    assert freeze.main([]) == 0 and "mended since: cells.x.y: known issue 9\n" in capsys.readouterr().out
 
 
 def test_noting_the_commit_changes_nothing_that_is_frozen(params):

@@ -23,7 +23,7 @@ from scipy.stats import t
 
 from ace import stats
 from ace.config import STUDIES, Grid, Params
-from ace.report import claims, claims_text, figures, formatting, labels, measure, notes, runs, tables
+from ace.report import claims, claims_text, figures, formatting, labels, notes, runs, tables, verdicts
 from ace.report.runs import ReportError
 from ace.run_files import read_provenance
 from ace.stats import Estimate
@@ -446,13 +446,13 @@ def written(results):
     ],
 )
 def test_verdict_by_sign_and_size(estimate, size, verdict):
-    assert measure.judge(estimate, size) == verdict
+    assert verdicts.judge(estimate, size) == verdict
 
 
 def test_a_criterion_of_its_own_stands_in_place_of_the_size():
-    verdicts = [measure.judge(Estimate(10, 5, 15), 0.0, reached=reached) for reached in (True, False)]
-    assert verdicts == ["reproduced", "partly"]
-    assert measure.judge(Estimate(10, -5, 25), 0.0, reached=True) == "inconclusive"
+    found = [verdicts.judge(Estimate(10, 5, 15), 0.0, reached=reached) for reached in (True, False)]
+    assert found == ["reproduced", "partly"]
+    assert verdicts.judge(Estimate(10, -5, 25), 0.0, reached=True) == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_a_criterion_of_its_own_stands_in_place_of_the_size():
     ],
 )
 def test_verdict_by_range(estimates, verdict):
-    assert measure.judge_range(estimates, 287, 682) == verdict
+    assert verdicts.judge_range(estimates, 287, 682) == verdict
 
 
 def test_verdicts_of_before_the_campaign_are_shown_at_their_scale_alone(params, results):
@@ -487,7 +487,7 @@ def test_every_claim_has_a_row_and_an_allowed_verdict(params, results):
         "detectable,p,p_holm,verdict_before"
     )
     assert list(written_csv["id"]) == [f"C{i}" for i in range(1, 15)]
-    assert set(written_csv["verdict"]) <= set(measure.VERDICTS)
+    assert set(written_csv["verdict"]) <= set(verdicts.VERDICTS)
     for column in ("claim", "paper_value", "source", "scale", "criterion", "evidence"):
         assert written_csv[column].str.len().gt(0).all()
     tested = table[table["verdict"] != "not tested"]
@@ -771,9 +771,21 @@ def test_a_number_of_refinements_that_the_settings_decided_tests_nothing(params,
 
 
 @pytest.mark.parametrize(("low", "verdict"), [(0.6, "reproduced"), (0.685, "partly"), (0.75, "contradicted")])
-def test_c11_takes_the_smaller_loss(params, results, low, verdict):
+def test_c11_is_judged_by_the_smaller_loss_and_shows_that_to_the_mean(params, results, low, verdict):
     declare(params, results, {"ace_rbar_zero": 0.7, "ace_rbar_pos": 0.5, "ace_rbar_neg": low})
-    assert verdict_of("C11", params, results) == (verdict, pytest.approx(100 * (1 - (100 * low + 1) / 71)))
+    assert verdict_of("C11", params, results) == (verdict, pytest.approx(100 * (1 - (50 * (0.5 + low) + 1) / 71)))
+
+
+def test_several_comparisons_are_judged_by_the_weaker_and_shown_by_that_with_the_mean():
+    strong, weak = Estimate(14, 10, 18, 2.0, 30.0), Estimate(2.4, -0.9, 5.7, 1.6, 30.0)
+    together = Estimate(8.2, 5.2, 11.2, 1.5, 30.0)
+    for each in ([strong, weak], [weak, strong]):
+        shown, verdict = verdicts.judge_all(each, together, 2)
+        assert verdict == "inconclusive" and [*shown] == [*together]
+        assert (shown.p(), shown.detectable()) == (weak.p(), weak.detectable())
+    assert verdicts.judge_all([strong, weak], together, 6)[1] == "contradicted"
+    assert verdicts.judge_all([strong, strong], together, 2)[1] == "reproduced"
+    assert verdicts.judge_all([strong, strong], together, 15)[1] == "partly"
 
 
 @pytest.mark.parametrize(("level", "verdict"), [(0.67, "reproduced"), (0.5, "partly"), (0.75, "contradicted")])
@@ -784,7 +796,9 @@ def test_c12_once_declared(params, results, level, verdict):
 
 def test_c13_and_c14_once_declared(params, results):
     declare(params, results, {"ace_select_state": 0.6, "ace_select_action": 0.5})
-    assert verdict_of("C13", params, results) == ("reproduced", pytest.approx(10))
+    assert verdict_of("C13", params, results) == ("reproduced", pytest.approx((71 + 61) / 2 - 51))
+    (row,) = claims.evaluate(runs.read(params, results), ["C13"]).itertuples()
+    assert "each: ace 20 [" in row.evidence and "ace_select_state 10 [" in row.evidence
     gaps = {"ace_query_high": 0.7, "ace_query_low": 0.5, "ace_half_query_high": 0.6, "ace_half_query_low": 0.55}
     declare(params, results, gaps)
     assert verdict_of("C14", params, results) == ("reproduced", pytest.approx(15))

@@ -26,7 +26,7 @@ FREEZE, CONTRASTS = Path("results/freeze.json"), Path("ace/report/contrasts.yaml
 PROGRAMS = ["00_weeks", "01_grids_and_actions", "02_language_model", "03_train", "03_train_baseline", "03_train_lm_baseline"]
 PROGRAMS += ["05_pretrained_model", "06_also_model", "foresight_measure"]
 MODELS = ["language_model", "also_model", "pretrained_model", "foresight"]
-JUDGING = ["ace/stats.py", "ace/report/measure.py"]
+JUDGING = ["ace/stats.py", "ace/report/measure.py", "ace/report/verdicts.py"]
 """How intervals and verdicts are made."""
 
 
@@ -59,11 +59,13 @@ def differences(frozen, now):
     """What is run otherwise than it was frozen and not mended: messages. A cell may have fewer seeds, or not be run yet."""
     found = []
     for name, value in now.items():
-        then = frozen["state"].get(name)
-        if then is None:
+        then, mended = (frozen[kind].get(name) for kind in ("state", "mended"))
+        if mended and value == mended["to"]:
+            continue
+        if name not in frozen["state"]:
             found.append(f"{name}: not in the freeze")
-        elif value != then and value != frozen["mended"].get(name, {}).get("to"):
-            (now_is, is_cell, seeds), (then_was, _, all_seeds) = value.partition(" seeds "), then.partition(" seeds ")
+        elif value != then:
+            (now_is, is_cell, seeds), (then_was, _, all_seeds) = (str(each).partition(" seeds ") for each in (value, then))
             if not (is_cell and now_is == then_was and set(seeds.split()) <= set(all_seeds.split())):
                 found.append(f"{name}: {value}, frozen as {then}")
     return found
@@ -102,6 +104,8 @@ def check(root):
         print(f"differs: {line}", file=sys.stderr)
     if not wrong:
         print(f"as frozen at {commit}: {len(params.grid.cells)} cells, what makes them, and what judges them")
+        for name, each in frozen["mended"].items():
+            print(f"mended since: {name}: {each['why']}")
     if unrun := [name for name in frozen["state"] if name.startswith("cells.") and name not in now]:
         print(f"frozen and not in the grid: {', '.join(unrun)}")
     return 1 if wrong else 0

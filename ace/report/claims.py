@@ -1,6 +1,6 @@
 """The paper's claims C1 to C14: what it says, by what criterion we judge, what we measured, and the verdict.
 
-Claims and criteria stand in `contrasts.yaml`; code applies them (`ace/report/measure.py`).
+Claims and criteria stand in `contrasts.yaml`; code applies them (`ace/report/measure.py`, `verdicts.py`).
 
 `python -m ace.report.claims` prints the table of the present workspace, with a folder that of another (`quick`).
 """
@@ -18,6 +18,7 @@ from ace.report.formatting import markdown, thousands, with_interval, write_csv,
 from ace.report.labels import grid_label, label
 from ace.report.runs import ReportError, read
 from ace.report.tables import write_numbers
+from ace.report.verdicts import VERDICTS
 
 COLUMNS = ["id", "claim", "paper_value", "source", "measured", "ci_low", "ci_high", "n", "scale", "test"]
 # detectable: the smallest value that the contrast would have shown to differ from no effect with a probability of 80 %, of C3
@@ -100,7 +101,7 @@ def write(params, results, folder):
     write_csv(table[COLUMNS], Path(folder) / "claims.csv")
     text = f"# The paper's claims, {runs.tested()}\n\n{summary_line(table)}\n\n"
     write_text(Path(folder) / "claims.md", text + full_markdown(table, {"C2": by_grid(runs)}))
-    write_numbers(runs, {verdict: int((table["verdict"] == verdict).sum()) for verdict in measure.VERDICTS}, folder)
+    write_numbers(runs, {verdict: int((table["verdict"] == verdict).sum()) for verdict in VERDICTS}, folder)
     return table
 
 

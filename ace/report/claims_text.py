@@ -12,9 +12,9 @@ from unicodedata import combining
 import pandas as pd
 
 from ace.report.formatting import markdown, number
-from ace.report.measure import VERDICTS
 from ace.report.notes import note
 from ace.report.runs import ReportError
+from ace.report.verdicts import VERDICTS
 
 HEAD = ["Claim", "Paper", "Here [95 % CI]", "Detectable", "Verdict"]
 START, END = "<!-- claims:start -->", "<!-- claims:end -->"

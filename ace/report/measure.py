@@ -1,4 +1,4 @@
-"""How a claim is measured: from runs to an estimate with interval, a verdict by sign and size, and what it rests on.
+"""How a claim is measured: from runs to an estimate with interval, its verdict, and what it rests on.
 
 The functions of MEASURES are general; which of them a claim asks for, with which methods, metric and size, stands in
 `contrasts.yaml`. Where the declared grid lacks what a claim needs they raise `NotTested`, so that a claim gets its verdict as
@@ -11,8 +11,8 @@ import numpy as np
 
 from ace import stats
 from ace.report.runs import EPISODE_METRICS, RUN_METRICS
+from ace.report.verdicts import judge, judge_all, judge_range
 
-VERDICTS = ("reproduced", "partly", "contradicted", "inconclusive", "not tested")
 Metric = Literal[(*EPISODE_METRICS, *RUN_METRICS)]
 
 
@@ -29,34 +29,6 @@ class Measured(NamedTuple):
     verdict: str
     evidence: str
     null: float | None = 0.0
-
-
-def judge(estimate, size, null=0.0, reached=None):
-    """The verdict of a comparison; the estimate is oriented so that the paper's sign is "above null", size >= null.
-
-    reproduced: the interval lies above null and the value reaches size (or reached, the claim's own criterion, is met). partly:
-    only the former, even where the interval ends below size. contradicted: the interval does not lie above null, and lies
-    wholly below size (half of the paper's). inconclusive: it includes both null and size. not tested: there is no interval.
-    """
-    if not np.isfinite([*estimate]).all():
-        return "not tested"
-    if estimate.low > null:
-        return "reproduced" if (estimate.value >= size if reached is None else reached) else "partly"
-    return "contradicted" if estimate.high < size else "inconclusive"
-
-
-def judge_range(estimates, low, high):
-    """The verdict on a number that is to lie in a range, one estimate for each environment.
-
-    reproduced: every interval lies in it. partly: some do. contradicted: all lie outside. inconclusive: none of these.
-    not tested: there is no interval.
-    """
-    if not np.isfinite([[*each] for each in estimates]).all():
-        return "not tested"
-    inside = sum(low <= each.low and each.high <= high for each in estimates)
-    if inside:
-        return "reproduced" if inside == len(estimates) else "partly"
-    return "contradicted" if all(each.high < low or each.low > high for each in estimates) else "inconclusive"
 
 
 def difference(runs, better: str, worse: str, metric: Metric, size: float, envs: list[str] | None = None):
@@ -98,21 +70,34 @@ def ratio(runs, above: str, below: str, metric: Metric, size: float, envs: list[
 
 
 def loss(runs, full: str, without: list[str], metric: Metric, size: float, envs: list[str] | None = None):
-    """Smallest loss against full over the variants in without, (full - without) / full in percent."""
+    """Loss against full, (full - without) / full in percent, of each of the variants in without."""
     envs = _need(runs, [full, *without], envs)
     whole, *others = _scores(runs, envs, [full, *without], metric)
-    estimate = stats.smallest([stats.paired_ratio(whole, other).rescaled(stats.LOSS) for other in others])
-    _defined(estimate, f"{metric} of {full} is not significantly above 0, or there is a single value: no share of it")
-    return _measured(runs, envs, [full, *without], metric, estimate, judge(estimate, size))
+
+    each = [stats.paired_ratio(whole, other).rescaled(stats.LOSS) for other in others]
+    for name, found in zip(without, each, strict=True):
+        _defined(found, f"{metric} of {full} or {name} is not significantly above 0, or there is a single value: no share of it")
+    strata = list(zip(whole, *others, strict=True))
+    together = stats.estimate(strata, lambda m: m[..., 0] / m[..., 1:].mean(axis=-1), stats.LOG).rescaled(stats.LOSS)
+    estimate, verdict, note = _of_all(without, each, together, size)
+    return _measured(runs, envs, [full, *without], metric, estimate, verdict, note)
 
 
-def smallest_difference(runs, better: list[str], worse: str, metric: Metric, size: float):
-    """Smallest of the differences better - worse over the variants in better."""
+def difference_of_each(runs, better: list[str], worse: str, metric: Metric, size: float):
+    """better - worse, of each of the variants in better."""
     envs = _need(runs, [*better, worse])
     *others, reference = _scores(runs, envs, [*better, worse], metric)
-    estimate = stats.smallest([stats.paired_difference(other, reference) for other in others])
-    note = _adjustments(runs, envs, [*better, worse])
-    return _measured(runs, envs, [*better, worse], metric, estimate, judge(estimate, size), note)
+    strata = list(zip(*others, reference, strict=True))
+    together = stats.estimate(strata, lambda m: m[..., :-1].mean(axis=-1) - m[..., -1])
+    each = [stats.paired_difference(other, reference) for other in others]
+    estimate, verdict, note = _of_all(better, each, together, size)
+    return _measured(runs, envs, [*better, worse], metric, estimate, verdict, note + _adjustments(runs, envs, [*better, worse]))
+
+
+def _of_all(names, each, together, size):
+    """(estimate, verdict, evidence) of a claim that each comparison holds, one for each of names: `judge_all`."""
+    said = ", ".join(f"{name} {e.value:.3g} [{e.low:.3g}, {e.high:.3g}]" for name, e in zip(names, each, strict=True))
+    return *judge_all(each, together, size), f"each: {said}; " if len(each) > 1 else ""
 
 
 def narrowing(runs, wide: list[str], narrow: list[str], metric: Metric):
@@ -218,7 +203,7 @@ def seconds_per_call(runs, variant: str, model: str, low: float, high: float, be
 
 MEASURES = {
     each.__name__: each
-    for each in (difference, best_gain, ratio, loss, smallest_difference, narrowing, gain_to_level, count, samples_to_best,
+    for each in (difference, best_gain, ratio, loss, difference_of_each, narrowing, gain_to_level, count, samples_to_best,
                  test_seconds_ratio, seconds_per_call)
 }  # fmt: skip
 

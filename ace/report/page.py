@@ -19,9 +19,9 @@ from ace.report.claims import read_written
 from ace.report.claims_text import readme_table
 from ace.report.formatting import write_text
 from ace.report.labels import grid_label
-from ace.report.measure import VERDICTS
 from ace.report.notes import note
 from ace.report.runs import ReportError
+from ace.report.verdicts import VERDICTS
 
 PAPER, STUDIES = "report.html", "studies.html"
 CLAIMS, HEADLINE = "90_claims", "10_table_main/main_figure.md"
