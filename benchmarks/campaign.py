@@ -37,12 +37,13 @@ def prepared(root):
     raw["grid"].update(variants=VARIANTS, baselines=[])
     for study in ("outages", "official_score", "foresight", "diagnosis", "proposers"):
         raw[study]["variants"] = ["sac", "ace"]
-    raw["base"]["train"].update(decisions=DECISIONS, validate_every=60, marks=[])
+    raw["base"]["train"].update(decisions=DECISIONS, validate_every=60, warmup=40, marks=[])
     place = root / PLACE
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     with (place / "params.yaml").open("w", encoding="utf-8") as file:
         YAML().dump(raw, file)
+    shutil.copy(root / "profiles/quick/pipeline.yaml", place)
     folder = workspace.prepare(f"{PLACE}/needed", place / "params.yaml", root)
     stages = repro.stage_names(folder)
     done(repro.repro(folder, targets=[name for name in stages if repro.kind(name) in NEEDED]))
