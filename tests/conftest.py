@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import multiprocessing
+import os
 import shutil
 import traceback
 from pathlib import Path
@@ -99,6 +101,18 @@ def listed(name):
 
 def copy_tree(source, target):
     shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def forked(folder, do, *arguments):
+    """A process that does this in a folder, and that has loaded all from its first moment: a fork of this one."""
+
+    def there():
+        os.chdir(folder)
+        do(*arguments)
+
+    process = multiprocessing.get_context("fork").Process(target=there)
+    process.start()
+    return process
 
 
 def run(folder, variant, seeds=None):

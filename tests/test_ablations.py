@@ -239,6 +239,7 @@ def test_answer_2_names_what_is_worse_and_what_was_not_run():
     found = estimates("Q2", **given, **{"the corpus: calls": (341580, 341580, 341580)})
     assert "five 2,026" in found and "341,580" in found
     assert estimates("Q2", **{"five rounds minus one": LEVEL}).startswith("No significant difference")
+    assert estimates("Q2", **{"five rounds minus none": UP}).startswith("Not answered"), "another method"
 
 
 @pytest.mark.parametrize(

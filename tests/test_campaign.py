@@ -16,17 +16,15 @@ from ace.preflight import language, machine, plan
 
 @pytest.fixture
 def pipeline(tmp_path, monkeypatch):
-    """make(stale, frozen) -> what a campaign played; DVC and its stages are made up."""
+    """make(stale, only) -> what a campaign played; DVC and its stages are made up."""
 
-    def make(stale, frozen=(), only="*"):
+    def make(stale, only="*"):
         played = []
         names = ["digests", "scenarios@a", "also_model@a", "baseline@a-x", "train@a-y", "also@a-z", "paper@z"]
         monkeypatch.setattr(campaign, "check", lambda *_: None)
         monkeypatch.setattr(campaign, "check_weeks", lambda *_: None)
-        monkeypatch.setattr(campaign, "check_frozen", lambda *_: None)
-        monkeypatch.setattr(campaign, "read_pipeline", lambda _: ({}, list(frozen), "0123456789"))
         monkeypatch.setattr(campaign, "stage_names", lambda _: names)
-        monkeypatch.setattr(campaign, "repro", lambda *_, targets, **__: played.append(list(targets)) or 0)
+        monkeypatch.setattr(campaign, "repro", lambda _, targets: played.append(list(targets)) or 0)
         monkeypatch.setattr(campaign, "play", lambda _, cells: played.append(list(cells)) or 0)
 
         def status(command, **_):
@@ -44,7 +42,6 @@ def test_what_cells_need_is_made_first_then_all_stale_cells_are_one_campaign(pip
     assert pipeline({"digests", "train@a-y", "baseline@a-x"}) == [made, ["baseline@a-x", "train@a-y"]]
     assert pipeline({"also_model@a", "also@a-z"}) == [made, ["also@a-z"]]
     assert pipeline({"train@a-y", "paper@z"}) == [["train@a-y"]]
-    assert pipeline({"train@a-y", "baseline@a-x"}, frozen=["train"]) == [["baseline@a-x"]]
 
 
 def test_some_cells_by_their_names_with_only_what_these_need(pipeline):
@@ -58,8 +55,6 @@ def test_some_cells_by_their_names_with_only_what_these_need(pipeline):
 
 def test_without_a_stale_cell_it_says_so(pipeline, capsys):
     assert pipeline(set()) == [] and capsys.readouterr().out == "no stale cell: nothing to run\n"
-    assert pipeline({"train@a-y"}, frozen=campaign.CELLS) == []
-    assert capsys.readouterr().out == "no stale cell: all of them are frozen, of commit 01234567; nothing to run\n"
 
 
 def test_all_seeds_of_all_cells_go_into_one_pool_the_longest_first(workspace, monkeypatch):

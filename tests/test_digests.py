@@ -324,7 +324,7 @@ def pipelines(tmp_path_factory):
     found = {}
     logging.disable()  # DVC writes to the stream of the test that imported it first, which is closed by now
     try:
-        others = [(path, workspace.thawed(ROOT, path)) for path in (QUICK, PAPER)]
+        others = [(path, workspace.pipeline_for(ROOT, path)) for path in (QUICK, PAPER)]
         for path, text in ((LAPTOP, (ROOT / "dvc.yaml").read_bytes()), *others):
             folder = tmp_path_factory.mktemp("pipeline")
             (folder / "dvc.yaml").write_bytes(text)

@@ -7,7 +7,6 @@ mistake, one line.
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ import warnings
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, copy_tree, run, small_params
+from conftest import ROOT, copy_tree, forked, run, small_params
 
 from ace import config, experiment, pool, run_files
 from ace.also import training as also_training
@@ -170,7 +169,7 @@ def model_of_also(tmp_path_factory):
 
 
 @pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded", "also"])
-def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped, request):
+def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped, request, monkeypatch):
     undisturbed = reference
     if variant != "ace":
         undisturbed = equipped(with_controls, "undisturbed")
@@ -182,19 +181,16 @@ def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equippe
         assert variant != "ace_guarded" or manifest["roles"]["signal"]["branches"] > 4
     folder = equipped(with_controls)
     copy_also(request, variant, folder)
-    code = (
-        "from ace import experiment; experiment.CHECKPOINT_EVERY_S = 0.0\n"
-        f"experiment.run_seed('case14', '{variant}', 0, __import__('pathlib').Path('.').resolve(), 'results')"
-    )
     state = folder / "checkpoints" / "results" / "case14" / variant / "seed=0" / "state.pt"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE)
+    monkeypatch.setattr(experiment, "CHECKPOINT_EVERY_S", 0.0)
+    process = forked(folder, experiment.run_seed, "case14", variant, 0, folder, "results")
     progress = state.with_name("progress")
     deadline = time.monotonic() + 120
     while not (progress.exists() and progress.read_text() and int(progress.read_text().split()[0]) >= 60):
-        assert process.poll() is None and time.monotonic() < deadline, process.stderr.read().decode()
+        assert process.is_alive() and time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert state.exists() and not (folder / "results" / "runs").exists()
     done = run(folder, variant, [0])
     assert done.returncode == 0 and "starting anew" not in done.stdout + done.stderr

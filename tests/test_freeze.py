@@ -112,7 +112,7 @@ def test_what_differs_is_said_on_stderr(repository, capsys, monkeypatch):
     noted = json.loads(path.read_text(encoding="utf-8"))
     noted["mended"] = {"cells.x.y": {"to": "2 seeds 0", "why": "known issue 9"}}
     path.write_text(json.dumps(noted), encoding="utf-8")
-    assert freeze.main([]) == 0 and "mended since: cells.x.y: known issue 9\n" in capsys.readouterr().out
+    assert freeze.main([]) == 0 and "changed after the freeze: cells.x.y: known issue 9\n" in capsys.readouterr().out
 
 
 def test_noting_the_commit_changes_nothing_that_is_frozen(params):

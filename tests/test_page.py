@@ -9,7 +9,6 @@ import pytest
 from conftest import ROOT
 
 from ace import config
-from ace.pipeline import workspace
 from ace.report import page
 from ace.report.claims import WRITTEN
 from ace.report.labels import GRIDS, LABELS
@@ -163,8 +162,7 @@ def test_the_committed_pages_are_those_of_the_committed_files(name, tmp_path):
     assert len(committed) < 2.5e6
     for folder in ("paper", "studies"):
         (tmp_path / folder).symlink_to(ROOT / "results" / folder)
-    *_, frozen_at = workspace.read_pipeline(ROOT)
-    page.write_pages(config.load(ROOT / "params.yaml"), tmp_path, frozen_at=frozen_at)
+    page.write_pages(config.load(ROOT / "params.yaml"), tmp_path)
     assert (tmp_path / name).read_bytes() == committed
 
 

@@ -382,7 +382,7 @@ def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
     place = ROOT / "profiles/paper/params.yaml" if other else ROOT / "params.yaml"
-    made = yaml.safe_load(workspace.thawed(tmp_path, place))
+    made = yaml.safe_load(workspace.pipeline_for(tmp_path, place))
     (lists,) = (each for each in made["vars"] if "shown" in each)
     if other:
         grid = yaml.safe_load(place.read_text())["grid"]
@@ -400,7 +400,7 @@ def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
     for name in ("dvc.yaml", "params.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "results/language_model", tmp_path / "results/language_model")
-    made = yaml.safe_load(workspace.thawed(tmp_path, place))
+    made = yaml.safe_load(workspace.pipeline_for(tmp_path, place))
     stages, lists = made["stages"], next(each for each in made["vars"] if "studies" in each)
     assert not {"language_model", "language_model_table", "measure_rates"} & set(stages)
     assert (lists["studies"], stages["measure"]["matrix"]["study"]) == (["foresight"], "${studies}")
@@ -413,124 +413,82 @@ def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
     assert "\n" not in str(error.value)
 
 
-FROZEN = """
-vars:
-  - frozen_at: 0123456789abcdef0123456789abcdef01234567
+WITH_WEEKS = """
 stages:
   chronics:
     matrix: {env: [a]}
     cmd: exit 1
     outs: [{"results/chronics/${item.env}": {cache: false, persist: true}}]
   one:
-    frozen: true
     matrix: {env: [a]}
     cmd: cat results/chronics/${item.env}/w > one.txt
     deps: ["results/chronics/${item.env}"]
     outs: [{one.txt: {cache: false}}]
   two:
-    foreach: {b: 2}
-    do:
-      frozen: true
-      cmd: echo ${item} > two.txt
-      deps: [one.txt]
-      outs: [{two.txt: {cache: false}}]
-  three:
-    cmd: echo "at:${frozen_at}" > three.txt
-    deps: [two.txt]
-    outs: [{three.txt: {cache: false}}]
+    cmd: cp one.txt two.txt
+    deps: [one.txt]
+    outs: [{two.txt: {cache: false}}]
 """
 
 
 @pytest.fixture
-def frozen(project):
-    """The small repository with frozen stages, their results, and weeks."""
+def with_weeks(project):
+    """The small repository with weeks, made and half-made, a stage that reads them and one that reads what that makes."""
     week = project / "results/chronics/a/w"
     week.parent.mkdir(parents=True)
     week.write_text("week")
     (project / "results/chronics/b.making").mkdir()
     (project / "results/chronics/b.making/w").touch()
-    (project / "dvc.yaml").write_text(FROZEN)
-    for name in ("one", "two"):
-        (project / f"{name}.txt").write_text("of the earlier code")
+    (project / "dvc.yaml").write_text(WITH_WEEKS)
     return project
 
 
-def test_a_workspace_freezes_nothing_and_takes_the_weeks_as_they_are(frozen):
-    folder = workspace.prepare("quick", frozen / "small.yaml", frozen)
-    assert repro.stage_names(folder) == ["one@a", "two@b", "three"], "it makes no weeks"
+def test_a_workspace_takes_the_weeks_as_they_are(with_weeks):
+    folder = workspace.prepare("quick", with_weeks / "small.yaml", with_weeks)
+    assert repro.stage_names(folder) == ["one@a", "two"], "it makes no weeks"
     assert repro.repro(folder) == 0
-    assert [(folder / f"{name}.txt").read_text() for name in ("one", "two", "three")] == ["week", "2\n", "at:\n"]
+    assert [(folder / f"{name}.txt").read_text() for name in ("one", "two")] == ["week", "week"]
     assert [path.name for path in (folder / "results/chronics").iterdir()] == ["a"], "and no half-made ones"
     copied = (folder / "results/chronics/a/w").stat().st_mtime_ns
-    (frozen / "results/chronics/a/more").touch()
-    workspace.prepare("quick", frozen / "small.yaml", frozen)
+    (with_weeks / "results/chronics/a/more").touch()
+    workspace.prepare("quick", with_weeks / "small.yaml", with_weeks)
     assert (folder / "results/chronics/a/more").exists()
-    (frozen / "results/chronics/a/more").unlink()
-    workspace.prepare("quick", frozen / "small.yaml", frozen)
+    (with_weeks / "results/chronics/a/more").unlink()
+    workspace.prepare("quick", with_weeks / "small.yaml", with_weeks)
     assert not (folder / "results/chronics/a/more").exists()
     assert (folder / "results/chronics/a/w").stat().st_mtime_ns == copied
 
 
-def test_frozen_stages_keep_their_results_and_nothing_is_said_of_each(frozen, capsys):
-    _, names, commit = workspace.read_pipeline(frozen)
-    assert names == ["one", "two"] and commit.startswith("01234567")
-    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
-    assert dvc(frozen, "commit", "-q", "-f", "one@a", "two@b").returncode == 0
-    (frozen / "results/chronics/a/w").write_text("another week")
-    assert repro.repro(frozen, targets=["three"], frozen=names) == 0
-    shown = capsys.readouterr().out
-    assert "[1/1] three" in shown and "one" not in shown and "two" not in shown and "frozen" not in shown
-    assert (frozen / "two.txt").read_text() == "of the earlier code"
-    assert (frozen / "three.txt").read_text() == f"at:{commit}\n"
+def test_an_unpacked_archive_is_told_what_dvc_needs(tmp_path):
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    with pytest.raises(repro.WorkspaceError, match=r"not a git repository.*no_scm = true"):
+        repro.stage_names(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changed", "arguments", "target", "stage", "out"),
-    [(True, [], "three", "two@b", "two.txt"), (False, ["-s", "-f"], "one@a", "one@a", "one.txt")],
-)
-def test_what_dvc_notes_for_a_frozen_stage_is_undone_and_said(frozen, changed, arguments, target, stage, out):
-    _, names, commit = workspace.read_pipeline(frozen)
-    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
-    assert dvc(frozen, "commit", "-q", "-f", "one@a", "two@b").returncode == 0
-    noted = (frozen / "dvc.lock").read_text()
-    (frozen / "results/chronics/a/w").write_text("what one@a would read today")
-    if changed:
-        (frozen / out).write_text("changed")
-    with pytest.raises(repro.WorkspaceError) as raised:
-        repro.repro(frozen, *arguments, targets=[target], frozen=names, commit=commit)
-    said = str(raised.value)
-    assert f": {stage};" in said and commit[:8] in said and f"`git checkout {out}`" in said and "\n" not in said
-    now = (frozen / "dvc.lock").read_text()
-    assert now.startswith(noted) and ("three:" in now) == changed, "what did run is noted"
+def test_with_targets_no_other_stage_is_run(with_weeks, capsys):
+    folder = workspace.prepare("quick", with_weeks / "small.yaml", with_weeks)
+    assert repro.repro(folder, ["one@a"]) == 0
+    assert "[1/1] one@a" in capsys.readouterr().out and not (folder / "two.txt").exists()
+    assert not (folder / "minutes.json").exists(), "which tells of all stages"
 
 
-def test_before_anything_runs_a_frozen_stage_has_noted_results_that_are_there(frozen):
-    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
-    assert dvc(frozen, "commit", "-q", "-f", "one@a", "two@b").returncode == 0
-    _, names, commit = workspace.read_pipeline(frozen)
-    repro.check_frozen(frozen, names, commit)
-    (frozen / "two.txt").unlink()
-    with pytest.raises(repro.WorkspaceError, match=r"`git checkout two\.txt`"):
-        repro.check_frozen(frozen, names, commit)
-    repro.check_frozen(frozen, [], "")
-
-
-def test_weeks_that_would_be_made_without_the_generator_are_said_first(frozen, monkeypatch):
-    shutil.copy(frozen / "small.yaml", frozen / "params.yaml")
-    assert dvc(frozen, "init", "-q", "--no-scm").returncode == 0
-    assert dvc(frozen, "commit", "-q", "-f", "chronics@a").returncode == 0
+def test_weeks_that_would_be_made_without_the_generator_are_said_first(with_weeks, monkeypatch):
+    shutil.copy(with_weeks / "small.yaml", with_weeks / "params.yaml")
+    assert dvc(with_weeks, "init", "-q", "--no-scm").returncode == 0
+    assert dvc(with_weeks, "commit", "-q", "-f", "chronics@a").returncode == 0
     found = []
     monkeypatch.setattr(workspace.importlib.util, "find_spec", lambda name: found.append(name) or None)
-    workspace.check_weeks(frozen)
-    (frozen / "results/chronics/a/w").write_text("another week")
+    workspace.check_weeks(with_weeks)
+    (with_weeks / "results/chronics/a/w").write_text("another week")
     digests = b"{}\n"
-    (frozen / "results/digests.json").write_bytes(digests)
+    (with_weeks / "results/digests.json").write_bytes(digests)
     with pytest.raises(repro.WorkspaceError, match=r"weeks of a: .*`make weeks ENV=a`") as raised:
-        workspace.check_weeks(frozen)
+        workspace.check_weeks(with_weeks)
     assert "\n" not in str(raised.value) and set(found) == {"chronix2grid"}
-    assert (frozen / "results/digests.json").read_bytes() == digests  # a refused run leaves it as it was
+    assert (with_weeks / "results/digests.json").read_bytes() == digests  # a refused run leaves it as it was
     monkeypatch.setattr(workspace.importlib.util, "find_spec", lambda name: name)
-    workspace.check_weeks(frozen)
+    workspace.check_weeks(with_weeks)
 
 
 def test_an_empty_file_of_dvcs_locks_is_removed(tmp_path):
@@ -625,23 +583,6 @@ def test_a_misspelt_key_ends_make_repro_and_make_quick_in_one_line(copied):
         done = copied(misspell, target)
         assert done.returncode != 0 and "base.sac.gama: no such parameter; did you mean 'gamma'?" in done.stderr
     assert (copied.folder / "used.txt").read_text() == "1\n" and not (copied.folder / "quick").exists()
-
-
-def test_a_variant_beside_frozen_results_ends_make_repro_before_anything_runs(copied):
-    stages = yaml.safe_load((copied.folder / "dvc.yaml").read_text())["stages"]
-    outs = [{"${item.variant}.txt": {"cache": False}}]
-    stages["train"] = {"frozen": True, "matrix": {"variant": "${grid.variants}"}, "cmd": "exit 1", "outs": outs}
-    (copied.folder / "dvc.yaml").write_text(yaml.safe_dump({"vars": [{"frozen_at": "0123abcdef"}], "stages": stages}))
-    (copied.folder / "dvc.lock").write_text("schema: '2.0'\nstages:\n  train@sac:\n    cmd: exit 1\n")
-
-    def add(raw):
-        raw["grid"]["variants"] = ["sac", "mine"]
-        raw["variants"]["mine"] = {"sac": {"lr": 0.5}}
-
-    done = copied(add)
-    said = done.stderr.splitlines()[0]
-    assert done.returncode != 0 and said.startswith("train@mine:") and "0123abcd" in said and "make quick" in said
-    assert (copied.folder / "used.txt").read_text() == "1\n" and not done.stdout
 
 
 def test_make_weeks_notes_the_digests_of_the_parameters_as_they_are(copied):

@@ -354,8 +354,7 @@ def test_the_committed_main_table_is_what_its_run_files_give_and_a_changed_numbe
         (again / "results" / name).symlink_to(ROOT / "results" / name)
     folder = "results/paper/10_table_main"
     tables.write_main(params, again / "results", again / folder)
-    # the numbers: titles and notes of the frozen tables are those of their commit
-    paths = [f"{folder}/{name}" for name in ("main.csv", "paired.csv")]
+    paths = [f"{folder}/{name}" for name in ("main.csv", "paired.csv", "main.md", "main.tex")]
     assert [item for path in paths for item in verify.compare(ROOT, again, path) if item.verdict != WITHIN] == []
 
     shutil.copytree(ROOT / folder, tampered / folder)
@@ -531,37 +530,6 @@ def test_a_stage_that_fails_is_told_and_its_committed_copy_does_not_pass_for_rec
     assert "error: its stage failed" in capfd.readouterr().out
 
 
-# --- results of an earlier commit's code ------------------------------------------------------------------------------
-
-
-def git(folder, *arguments):
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-
-
-@pytest.fixture
-def earlier(project):
-    """The toy repository in git, whose second commit freezes the training and the measure: the hash of the first one."""
-    git(project, "init", "-q", "-b", "main")
-    git(project, "add", ".")
-    git(project, "commit", "-q", "-m", "one")
-    commit = git(project, "rev-parse", "HEAD")
-    pipeline = yaml.safe_load(PIPELINE)
-    for name in ("train", "measure"):
-        pipeline["stages"][name]["frozen"] = True
-    (project / "dvc.yaml").write_text(yaml.safe_dump({"vars": [{"frozen_at": commit}], **pipeline}))
-    git(project, "commit", "-q", "-a", "-m", "two")
-    return commit
-
-
-def test_what_is_not_frozen_is_recomputed_and_the_rest_is_left_out_in_a_line(project, earlier, capfd):
-    assert recompute.verify(root=project) == 0
-    shown = capfd.readouterr().out
-    assert "verify: 1 cell, about" in shown and "1 of 1 cell agree" in shown
-    (line,) = [line for line in shown.splitlines() if earlier[:8] in line]
-    assert line.startswith("left out, 2 cells") and "drawn at random" not in shown and "takes minutes" not in shown
-
-
 def test_weeks_are_left_out_in_a_line_that_names_what_makes_them(project, capfd):
     stages = yaml.safe_load(PIPELINE)["stages"]
     stages["chronics"] = {"matrix": {"env": ["a", "b"]}, "cmd": "exit 1", "outs": ["results/chronics/${item.env}"]}
@@ -577,24 +545,6 @@ def test_weeks_are_left_out_in_a_line_that_names_what_makes_them(project, capfd)
     assert recompute.verify("table", root=project) == 0 and "weeks" not in capfd.readouterr().out
     assert recompute.verify(root=project) == 0
     assert "left out, 2 grids: weeks" in capfd.readouterr().out
-
-
-def test_a_frozen_cell_is_refused_with_commands_that_lead_to_its_code(project, earlier, tmp_path_factory):
-    with pytest.raises(WorkspaceError) as raised:
-        recompute.verify("toy/a", "1", root=project)
-    said = str(raised.value)
-    assert said.startswith("toy/a: ") and "\n" not in said and "fetch" not in said
-    assert said.endswith(f"make -C ../ace-{earlier[:8]} verify CELL=toy/a SEED=1")
-    with pytest.raises(WorkspaceError, match="no seed '7'"):
-        recompute.verify("toy/a", "7", root=project)
-    shallow = tmp_path_factory.mktemp("elsewhere") / "clone"
-    git(project, "clone", "-q", "--depth", "1", project.as_uri(), str(shallow))
-    steps = recompute.of_earlier_code("toy/a", "", earlier, shallow).partition("its code: ")[2].split(" && ")
-    assert len(steps) == 3
-    subprocess.run(" && ".join(steps[:2]), shell=True, cwd=shallow, check=True, capture_output=True)
-    made = shallow.parent / f"ace-{earlier[:8]}"
-    assert git(made, "rev-parse", "HEAD") == earlier and (made / "results/runs/toy/a/manifest.json").is_file()
-    assert f"-C ../{made.name} " in steps[2]
 
 
 def test_two_at_once_are_refused(tmp_path):

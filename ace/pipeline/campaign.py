@@ -21,19 +21,8 @@ from pathlib import Path
 from ace.pipeline import workspace
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.notebook import Progress
-from ace.pipeline.repro import (
-    ROOT,
-    WorkspaceError,
-    check_frozen,
-    dvc,
-    ended,
-    kind,
-    repro,
-    running,
-    stage_names,
-    surroundings,
-)
-from ace.pipeline.workspace import check, check_weeks, prepare, profiles, read_pipeline
+from ace.pipeline.repro import ROOT, WorkspaceError, dvc, ended, kind, repro, running, stage_names, surroundings
+from ace.pipeline.workspace import check, check_weeks, prepare, profiles
 
 NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models", "also_model", "pretrained_model")
 CELLS = workspace.CELLS - {*NEEDED}
@@ -44,22 +33,15 @@ FOR = {"language_models": {"other_model"}, "also_model": {"also", "also_control"
 def run(folder, only="*"):
     """The campaign of a folder's cells with names like `only`. Returns an exit code."""
     check(folder, folder / "params.yaml")
-    _, frozen, commit = read_pipeline(folder)
-    if set(frozen) >= CELLS:
-        print(f"no stale cell: all of them are frozen, of commit {commit[:8]}; nothing to run")
-        return 0
-    check_frozen(folder, frozen, commit)
     check_weeks(folder)
     stages = stage_names(folder)
-    needed, cells = (
-        [name for name in stages if kind(name) in kinds and kind(name) not in frozen] for kinds in (NEEDED, CELLS)
-    )
+    needed, cells = ([name for name in stages if kind(name) in kinds] for kinds in (NEEDED, CELLS))
     cells = [name for name in cells if any(fnmatch(name, each) for each in only.split(","))]
     if not cells:
         raise WorkspaceError(f"no cell has a name like {only!r}; `dvc stage list --name-only` shows all")
     needed = [name for name in needed if is_needed(name, cells)]
     if stale(folder, needed):
-        code = repro(folder, targets=needed, frozen=frozen, commit=commit)
+        code = repro(folder, needed)
         if code:
             return code
     cells = stale(folder, cells)

@@ -105,7 +105,7 @@ def check(root):
     if not wrong:
         print(f"as frozen at {commit}: {len(params.grid.cells)} cells, what makes them, and what judges them")
         for name, each in frozen["mended"].items():
-            print(f"mended since: {name}: {each['why']}")
+            print(f"changed after the freeze: {name}: {each['why']}")
     if unrun := [name for name in frozen["state"] if name.startswith("cells.") and name not in now]:
         print(f"frozen and not in the grid: {', '.join(unrun)}")
     return 1 if wrong else 0

@@ -7,7 +7,6 @@
 A cell is named by what it is, environment/variant, whichever stage of dvc.yaml makes it. What runs is the stage's own command,
 in a workspace that holds a copy of the committed results without those of the cell itself: a table is recomputed from the
 committed run files. `ace.report.verify` compares. A training that was killed goes on where it was; all else starts afresh.
-Results of a stage that dvc.yaml freezes are of an earlier commit: they are not recomputed, and a line says how to do it there.
 """
 
 import argparse
@@ -128,22 +127,11 @@ def is_cheap(cell, root):
     return cell.kind not in LONG
 
 
-def of_earlier_code(cell, seed, commit, root):
-    """One line: which commit the results of a frozen cell belong to, and the commands that verify them there."""
-    asks = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
-    here = shutil.which("git") and subprocess.run(asks, cwd=root, capture_output=True).returncode == 0
-    steps = [] if here else [f"git fetch --depth 1 origin {commit}"]  # of a shallow clone
-    asked = f"CELL={cell}" + (f" SEED={seed}" if seed else "") if cell else "CELL=..."
-    steps += [f"git worktree add ../ace-{commit[:8]} {commit}", f"make -C ../ace-{commit[:8]} verify {asked}"]
-    said = f"results of commit {commit[:8]}, frozen; to verify them beside this folder (installs another 3 GB) with its code"
-    return f"{said}: {' && '.join(steps)}"
-
-
 def of_weeks(environments):
     """One line: how the weeks, which verify/ takes as they are, are made anew and compared."""
     one = f" ENV={environments[0]}" if len(environments) == 1 else ""
     return (
-        f"weeks are not made in {FOLDER}/: `make weeks{one}` makes them anew in {WEEKS}/ (4 minutes a grid, with RTE's "
+        f"weeks are not made in {FOLDER}/: `make weeks{one}` makes them again in {WEEKS}/ (six minutes a grid, with RTE's "
         f"generator), and `git status {WEEKS}` shows whether a byte differs"
     )
 
@@ -217,16 +205,13 @@ def alone(folder):
 
 def _verify(name, seed, root, folder):
     cells, without = read_cells(folder, root)
-    pipeline, frozen, commit = read_pipeline(root)
-    weeks = sorted(path.name for path in (root / WEEKS).glob("*") if MAKING in pipeline["stages"] and not path.suffix)
+    made = MAKING in read_pipeline(root)["stages"]
+    weeks = sorted(path.name for path in (root / WEEKS).glob("*") if made and not path.suffix)
     asked = [each for each in weeks if name in (MAKING, f"{MAKING}@{each}")]
     if asked:
         raise WorkspaceError(f"{name}: {of_weeks(asked)}")
-    if name and choose(cells, root, name, seed)[0][0].kind in frozen:
-        raise WorkspaceError(f"{name}: {of_earlier_code(name, seed, commit, root)}")
-    current = {each: cell for each, cell in cells.items() if cell.kind not in frozen}
-    chosen = choose(current, root, name, seed)
-    if not chosen and not frozen:
+    chosen = choose(cells, root, name, seed)
+    if not chosen:
         raise WorkspaceError("nothing to verify: no results are committed")
     bring_results(root, folder)
     about_min = max(1, round(sum(seconds(cell, seeds, root) for cell, seeds in chosen) / 60))
@@ -234,13 +219,11 @@ def _verify(name, seed, root, folder):
     print(f"verify: {many}, about {about_min} min in {FOLDER}/; results/ is not touched")
     if without and not name:
         print(f"left out, since nothing of it is committed: {', '.join(without)}")
-    if len(current) < len(cells) and not name:
-        print(f"left out, {len(cells) - len(current)} cells: {of_earlier_code('', '', commit, root)}")
     if weeks and not name:
         print(f"left out, {len(weeks)} grids: {of_weeks(weeks)}")
-    long = [cell.name for cell in current.values() if cell.kind not in TRAINED and not is_cheap(cell, root)]
+    long = [cell.name for cell in cells.values() if cell.kind not in TRAINED and not is_cheap(cell, root)]
     if long and not name:
-        undrawn = ", and all trained seeds but one" if any(cell.kind in TRAINED for cell in current.values()) else ""
+        undrawn = ", and all trained seeds but one" if any(cell.kind in TRAINED for cell in cells.values()) else ""
         print(f"left out, since each takes minutes: {', '.join(long)}{undrawn}; CELL=... recomputes one")
     wrong, begin_s = [], time.monotonic()
     for number, (cell, seeds) in enumerate(chosen, start=1):
@@ -254,7 +237,7 @@ def _verify(name, seed, root, folder):
         if problem or not compare(cell, seeds, folder, root):
             wrong.append(title)
     print(f"\nverify: {minutes(time.monotonic() - begin_s)}, {len(chosen) - len(wrong)} of {many} agree")
-    if (long or weeks or len(current) < len(cells)) and not name:
+    if (long or weeks) and not name:
         print("verify: more is committed than was recomputed here, see what was left out above")
     for title in wrong:
         print(f"verify: does not agree or failed: {title}")

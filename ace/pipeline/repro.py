@@ -40,7 +40,7 @@ STATUS_S = 30.0  # a longer stage shows the time to go again, at most so often
 GRACE_S = 10.0  # for DVC and its stage to end when they are asked to
 LOCK_COPY = ".dvc/tmp/dvc.lock"
 STAGE = re.compile(r"^(Running stage|Stage) '([^']+)'(.*)")
-ENTRY = re.compile(r"^  (\S.*):\n((?:    .*\n|\n)+)", re.MULTILINE)  # of a stage, in dvc.lock
+NOTED = re.compile(r"^  (\S.*):\n    ", re.MULTILINE)  # a stage in dvc.lock, with something below its name
 NOISE = (
     "Updating lock file",
     "Generating lock file",
@@ -49,8 +49,6 @@ NOISE = (
     "\tgit add",
     "To enable auto",
     "\tdvc config",
-    "Verifying outputs in frozen stage",
-    "WARNING: stage: ",  # that it is frozen
     "WARNING: Process '",  # after a run that was killed: its lock is taken away
 )
 
@@ -142,57 +140,16 @@ def stage_names(folder, targets=()):
     command = [*dvc(), "stage", "list", "--name-only"]
     listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
     if listed.returncode:
-        raise WorkspaceError(f"dvc stage list: {' '.join(listed.stderr.split())}")
+        said = " ".join(listed.stderr.split())
+        if "not a git repository" in said:  # an unpacked archive
+            said += f"; write `[core]` and `no_scm = true` into {folder / '.dvc/config.local'}, or clone the repository with git"
+        raise WorkspaceError(f"dvc stage list: {said}")
     return [name for name in listed.stdout.split() if not targets or name in targets]
-
-
-# --- frozen stages ----------------------------------------------------------------------------------------------------
 
 
 def kind(stage):
     """Its name in dvc.yaml, without `@...`."""
     return stage.partition("@")[0]
-
-
-def entries(path):
-    """{stage: text of its entry} of a dvc.lock."""
-    return dict(ENTRY.findall(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-
-
-def outs(entry):
-    return re.findall(r"^    - path: (.+)$", entry.partition("    outs:\n")[2], re.MULTILINE)
-
-
-def check_frozen(folder, frozen, commit):
-    """Raises WorkspaceError if a stage of the kinds `frozen` has no results, or none any more: DVC would end within the run."""
-    noted = entries(folder / "dvc.lock")
-    of_commit = [stage for stage in stage_names(folder) if kind(stage) in frozen] if frozen else []
-    new = [stage for stage in of_commit if stage not in noted]
-    if new:
-        more = f" and {len(new) - 1} more" if new[1:] else ""
-        raise WorkspaceError(
-            f"{new[0]}{more}: no new cell or grid can be added to results that are frozen at commit {commit[:8]}; take it out of "
-            "`grid` in params.yaml and try it in profiles/quick/params.yaml with `make quick`"
-        )
-    gone = [out for stage in of_commit for out in outs(noted[stage]) if not (folder / out).exists()]
-    if gone:
-        raise WorkspaceError(
-            f"missing, of the results that are frozen at commit {commit[:8]}: `git checkout {' '.join(gone)}` brings them back"
-        )
-
-
-def restore(folder, noted, frozen):
-    """Writes the entries `noted` of frozen stages back into dvc.lock. Returns [(stage, its outs)] of those that were others.
-
-    DVC does not run a frozen stage, but where its outs or its command changed it notes them with today's digests of code.
-    """
-    now = entries(folder / "dvc.lock")
-    undone = [stage for stage, entry in noted.items() if kind(stage) in frozen and now.get(stage, entry) != entry]
-    if undone:
-        path = folder / "dvc.lock"
-        text = path.read_text(encoding="utf-8")
-        path.write_text(ENTRY.sub(lambda found: f"  {found[1]}:\n{noted[found[1]]}" if found[1] in undone else found[0], text))
-    return [(stage, outs(noted[stage])) for stage in undone]
 
 
 # --- a lock file that outlives a kill ----------------------------------------------------------------------------------
@@ -207,6 +164,11 @@ def keep_lock(folder):
         partial.replace(folder / LOCK_COPY)
 
 
+def noted(lock):
+    """Names of the stages in a dvc.lock."""
+    return set(NOTED.findall(lock.read_text(encoding="utf-8")))
+
+
 def mend_lock(folder, kept_now=False):
     """Puts the copy back where dvc.lock is half a file: empty or cut in a line, or with fewer stages than what was kept_now.
 
@@ -218,7 +180,7 @@ def mend_lock(folder, kept_now=False):
     lock, copy = folder / "dvc.lock", folder / LOCK_COPY
     if not lock.is_file() or not copy.is_file():
         return
-    fewer = kept_now and not entries(lock).keys() >= entries(copy).keys()
+    fewer = kept_now and not noted(copy) <= noted(lock)
     if fewer or not lock.read_bytes().endswith(b"\n"):
         shutil.copyfile(copy, lock)
         print("dvc.lock was stopped halfway; it is that of the last finished stage again", file=sys.stderr)
@@ -227,39 +189,25 @@ def mend_lock(folder, kept_now=False):
 # --- running it -------------------------------------------------------------------------------------------------------
 
 
-def repro(folder, *arguments, targets=(), frozen=(), commit=""):
-    """`dvc repro` in a workspace, its output passed on with a line of overall progress. Returns DVC's exit code.
+def repro(folder, targets=()):
+    """`dvc repro` in a folder, of all stages or of `targets`. Passes its output on with a line of overall progress.
 
-    frozen: names, without `@...`, of stages that are left as they are, with results of `commit`, and of which nothing is said.
-    Raises WorkspaceError where these results are others than dvc.lock notes: it goes on noting what it did.
+    Returns DVC's exit code.
     """
     mend_lock(folder)
     keep_lock(folder)
-    noted = entries(folder / "dvc.lock")
     try:
-        code = _repro(folder, arguments, targets, frozen)
+        return _repro(folder, targets)
     finally:  # also when it is stopped
         mend_lock(folder, kept_now=True)
-        undone = restore(folder, noted, frozen)
-    if undone:
-        names, paths = ", ".join(stage for stage, _ in undone), " ".join(out for _, each in undone for out in each)
-        raise WorkspaceError(
-            f"frozen at commit {commit[:8]} and changed since, files or command: {names}; dvc.lock keeps what it noted; "
-            f"`git checkout {paths}` brings the results back"
-        )
-    return code
 
 
-def _repro(folder, arguments, targets, frozen):
-    stages = [stage for stage in stage_names(folder, targets) if kind(stage) not in frozen]
-    clock = Clock(stages, foretells=folder.name == "quick")
-    with running([*dvc(), "repro", *arguments, *targets], folder) as process:
+def _repro(folder, targets):
+    clock = Clock(stage_names(folder, targets), foretells=folder.name == "quick")
+    with running([*dvc(), "repro", *targets], folder) as process:
         said_s = clock.now()
         for line in process.stdout:
-            stage = STAGE.match(line)
-            if stage and kind(stage[2]) in frozen:
-                continue
-            if stage:
+            if stage := STAGE.match(line):
                 keep_lock(folder)
                 print(clock.start(stage[2], runs=stage[1] == "Running stage"), flush=True)
                 said_s = clock.now()

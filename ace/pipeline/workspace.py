@@ -6,7 +6,7 @@
     python -m ace.pipeline.workspace repro              not elsewhere: brings the committed results up to date (`make repro`)
 
 A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, the weeks, dvc.yaml), its own params.yaml and its
-own DVC state and results. Its dvc.yaml freezes nothing and makes no weeks: all else is computed, by the code as it is now.
+own DVC state and results. Its dvc.yaml makes no weeks: all else is computed, by the code as it is now.
 Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the current folder comes first on the path,
 and kernel.py hands the kernel the folder that it came from itself.
 The environment is the caller's, linked as .venv, so that `dvc repro` also works by hand in there.
@@ -26,18 +26,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from ace.pipeline.kernel import PREFIX, PYTHON
-from ace.pipeline.repro import (
-    ROOT,
-    WorkspaceError,
-    check_frozen,
-    dvc,
-    ended,
-    expected_s,
-    mend_lock,
-    repro,
-    stage_names,
-    surroundings,
-)
+from ace.pipeline.repro import ROOT, WorkspaceError, dvc, ended, expected_s, mend_lock, repro, stage_names, surroundings
 
 WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
@@ -91,12 +80,8 @@ def write_changed(data, target):
 
 
 def read_pipeline(root):
-    """(dvc.yaml of a folder as a dict, names of its frozen stages without `@...`, the commit that their results belong to)."""
-    pipeline = YAML(typ="safe", pure=True).load((root / "dvc.yaml").read_text(encoding="utf-8"))
-    pipeline = json.loads(json.dumps(pipeline))  # a copy of what stages share by an anchor for each of them
-    frozen = [name for name, stage in pipeline["stages"].items() if {**stage, **stage.get("do", {})}.get("frozen")]
-    at = next((each["frozen_at"] for each in pipeline.get("vars", ()) if "frozen_at" in each), "")
-    return pipeline, frozen, at
+    """dvc.yaml of a folder as a dict."""
+    return YAML(typ="safe", pure=True).load((root / "dvc.yaml").read_text(encoding="utf-8"))
 
 
 def otherwise(params_file):
@@ -109,16 +94,11 @@ def otherwise(params_file):
     return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def thawed(root, params_file):
-    """dvc.yaml of a workspace: nothing is frozen, weeks are an input, and at another scale every study is made, unless
-    `otherwise` says so."""
-    pipeline, frozen, _ = read_pipeline(root)
+def pipeline_for(root, params_file):
+    """dvc.yaml of a workspace, as bytes: weeks are an input, and at another scale every study is made, unless `otherwise`
+    says so."""
+    pipeline = read_pipeline(root)
     grid, changes = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"], otherwise(params_file)
-    for name in frozen:
-        stage = pipeline["stages"][name]
-        stage.get("do", stage).pop("frozen")
-    for each in pipeline.get("vars", ()):
-        each.update(dict.fromkeys({"frozen_at"} & set(each), ""))
     if params_file.read_bytes() != (root / "params.yaml").read_bytes():
         studies = changes.get("studies", STUDIES)
         everything = dict.fromkeys(["studied", "deployed"], grid["environments"]) | {"studies": studies}
@@ -177,7 +157,7 @@ def prepare(name, params_file, root=ROOT):
         copy_changed(root / inside, folder / inside)
     remove_stale(folder, kept)
     copy_changed(params_file, folder / "params.yaml")
-    write_changed(thawed(root, params_file), folder / "dvc.yaml")
+    write_changed(pipeline_for(root, params_file), folder / "dvc.yaml")
     for place in given(root, params_file):
         for path in sorted((root / place).iterdir()):
             copy_changed(path, folder / place / path.name)
@@ -216,7 +196,7 @@ def preflight(root, params_file, folder):
 
 def check_weeks(root):
     """Raises WorkspaceError if weeks would be made and RTE's generator is not installed. Else writes DIGESTS anew."""
-    if MAKING not in read_pipeline(root)[0]["stages"] or importlib.util.find_spec("chronix2grid"):
+    if MAKING not in read_pipeline(root)["stages"] or importlib.util.find_spec("chronix2grid"):
         return
     digests = root / DIGESTS
     before = digests.read_bytes() if digests.is_file() else None
@@ -281,7 +261,7 @@ def dry_run(name, root=ROOT):
     check(root, params_file)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        write_changed(thawed(root, params_file), folder / "dvc.yaml")
+        write_changed(pipeline_for(root, params_file), folder / "dvc.yaml")
         copy_changed(params_file, folder / "params.yaml")
         subprocess.run([*dvc(), "init", "-q", "--no-scm"], cwd=folder, env=surroundings(root), check=True)
         stages = stage_names(folder)
@@ -311,14 +291,9 @@ def main(arguments=None):
 
 def repro_here():
     """`dvc repro` of the repository itself, after all checks. Returns an exit code."""
-    check(ROOT, ROOT / "params.yaml")
-    _, frozen, commit = read_pipeline(ROOT)
-    check_frozen(ROOT, frozen, commit)
     preflight(ROOT, ROOT / "params.yaml", ROOT)
     check_weeks(ROOT)
-    if frozen:
-        print(f"frozen, of commit {commit[:8]}, and left as they are: {', '.join(frozen)}", flush=True)
-    return repro(ROOT, frozen=frozen, commit=commit)
+    return repro(ROOT)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class Estimate:
     def of(self, cell):
         """Spent of one seed of a plan.Cell; NotMeasured where nothing tells it."""
         if not self.is_possible:
-            raise NotMeasured("results/provenance has no runs of sac and ace to tell it from")
+            raise NotMeasured("results/provenance has no runs of sac and ace to tell it from: run these first")
         self.environment = cell.environment
         calls, rounds, calls_each = *self._calls(cell), 0.0
         if calls:

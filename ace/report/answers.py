@@ -56,6 +56,8 @@ def answer_2(found):
     signs = {name.removeprefix("five rounds minus "): sign(found[name]) for name in names if found[name] is not None}
     if not signs:
         return f"Nothing can be said: {NOT_RUN}."
+    if set(signs) == {"none"}:  # LLM4Teach, which differs in more than the rounds
+        return _sentence("Not answered: fewer rounds of the same method were not run", found, names)
     worse, same = ([name for name, s in signs.items() if (s > 0) == lost] for lost in (True, False))
     lead = f"It matters: five rounds survive longer than {' and '.join(worse)}" if worse else "No significant difference"
     if worse and same:

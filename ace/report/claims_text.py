@@ -120,8 +120,8 @@ def readme_is_stale(readme, table):
 def print_claims(table, file=None):
     """The claims in a terminal of 120 columns."""
     file = file or sys.stdout
-    widths = (4, 34, 22, 34, 9, 12)
-    for line in [("id", "claim", "paper", "here [95 % CI]", "seen from", "verdict"), *_terminal_rows(table)]:
+    widths = (4, 34, 22, 33, 10, 12)
+    for line in [("id", "claim", "paper", "here [95 % CI]", "detectable", "verdict"), *_terminal_rows(table)]:
         cells = [_fitted(cell, width) for cell, width in zip(line, widths, strict=True)]
         print(" ".join(cells).rstrip(), file=file)
     print(f"\n{summary_line(table)} Scale: {_scale(table)}.", file=file)

@@ -52,6 +52,11 @@ def with_interval(value, low, high, digits, sign=""):
     return f"{value:{sign}z.{digits}f}{ends}"
 
 
+def in_points(row, column):
+    """A row's difference in points, signed, with the interval of its columns <column>_low and <column>_high."""
+    return with_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], 1, sign="+")
+
+
 def value_with_std(value, std, digits=1):
     """value ± std; the value alone where there is no std; nothing for nan."""
     if math.isnan(value):

@@ -182,7 +182,7 @@ def test_seconds_ratio(runs, slow: str, fast: str, size: float):
     _defined(estimate, "one seed each: no interval for a time")
     verdict = judge(estimate, size, null=1.0)
     note = _by_environment(runs, [slow, fast], found, size, null=1.0)
-    note += "wall seconds of the test from results/provenance/, measured once on a shared machine"
+    note += "wall seconds of the test from results/provenance/"
     alone = [variant for variant in (slow, fast) if len(runs.of(envs[0], variant)) == 1]
     if alone:
         note += f"; {', '.join(alone)} was timed once, so its own noise is not in the interval"

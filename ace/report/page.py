@@ -37,10 +37,10 @@ TEMPLATE = "{%- extends 'lab/index.html.j2' -%}" + "".join(
 )
 
 
-def write_pages(params, results, folded_rows=60, frozen_at=""):
+def write_pages(params, results, folded_rows=60):
     """Writes report.html and studies.html under results. Returns {page: [(title, path of the Markdown file)]}.
 
-    folded_rows: a table with more rows is shown folded; frozen_at: the commit that frozen results belong to, if any are
+    folded_rows: a table with more rows is shown folded
     Raises ReportError where claims.csv is missing.
     """
     results = Path(results)
@@ -55,11 +55,10 @@ def write_pages(params, results, folded_rows=60, frozen_at=""):
         shown = [item for item in shown if item[1] != headline]
     studies = items(results / "studies" / "show")
     grids = ", ".join(map(grid_label, params.grid.environments))
-    frozen = f"\n\n{note('page.frozen', commit=frozen_at[:8])}" if frozen_at else ""
-    first = note("page", scale=params.scale, grids=grids) + frozen
+    first = note("page", scale=params.scale, grids=grids)
     write_page(results / PAPER, "ACE: the paper's results, reproduced", [first, f"## The answer\n\n{answer}"],
                shown, results, folded_rows)  # fmt: skip
-    second = note("page.studies", scale=params.scale, grids=grids) + frozen
+    second = note("page.studies", scale=params.scale, grids=grids)
     write_page(results / STUDIES, "ACE: studies beyond the paper", [second], studies, results, folded_rows)
     return {PAPER: shown, STUDIES: studies}
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ace import stats
-from ace.report.formatting import markdown, with_interval, write_table
+from ace.report.formatting import in_points, markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import ReportError, measured, read
@@ -121,7 +121,7 @@ def as_markdown(table):
 def _cells(table):
     cells = []
     for row in table.to_dict("records"):
-        points = [_points(row, column) for column in ("gain", "minus_sac", "minus_set")]
+        points = [in_points(row, column) for column in ("gain", "minus_sac", "minus_set")]
         survival = with_interval(row["survival"], row["survival_low"], row["survival_high"], 1)
         before = "" if math.isnan(row["alone"]) else f"{row['alone']:.1f}"
         cells.append([grid_label(row["env"]), _name(row), str(row["n_candidates"]), survival, before, *points])
@@ -130,10 +130,6 @@ def _cells(table):
 
 def _name(row):
     return "No policy: the set's look-ahead" if row["variant"] == WITHIN_SET else label(row["variant"])
-
-
-def _points(row, column):
-    return with_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], 1, sign="+")
 
 
 def sentences(table):
@@ -145,15 +141,15 @@ def sentences(table):
             continue
         ours = rows[OURS]
         line = f"- **{grid_label(env)}**: {label(OURS)} survives {ours['survival']:.1f} % with foresight, alone "
-        line += f"{ours['alone']:.1f} %, a gain of {_points(ours, 'gain')} points: {_gained(ours)}."
+        line += f"{ours['alone']:.1f} %, a gain of {in_points(ours, 'gain')} points: {_gained(ours)}."
         if REFERENCE in rows:
-            line += f" {label(REFERENCE)} gains {_points(rows[REFERENCE], 'gain')}: {_gained(rows[REFERENCE])}. With foresight "
-            line += f"for both {label(OURS)} is {_points(ours, 'minus_sac')} points above it: "
+            line += f" {label(REFERENCE)} gains {in_points(rows[REFERENCE], 'gain')}: {_gained(rows[REFERENCE])}. With foresight "
+            line += f"for both {label(OURS)} is {in_points(ours, 'minus_sac')} points above it: "
             line += f"{_side(ours, 'minus_sac', 'it leads', 'it is behind')}; its lead changes by "
-            line += f"{_points(ours, 'lead_change')}: {_side(ours, 'lead_change', 'it grows', 'it shrinks')}."
+            line += f"{in_points(ours, 'lead_change')}: {_side(ours, 'lead_change', 'it grows', 'it shrinks')}."
         if WITHIN_SET in rows:
             line += " Its difference to the same look-ahead in the language model's set, without a policy, is "
-            line += f"{_points(ours, 'minus_set')}: "
+            line += f"{in_points(ours, 'minus_set')}: "
             line += f"{_side(ours, 'minus_set', 'the policy adds to the set', 'the set alone is better')}."
         others = {1: [], 0: [], -1: []}  # by the sign of ACE minus each
         for row in rows.values():

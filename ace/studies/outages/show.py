@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ace import stats
-from ace.report.formatting import markdown, with_interval, write_table
+from ace.report.formatting import in_points, markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import ReportError, ablations, declared, measured, read
@@ -66,12 +66,12 @@ def sentences(table):
     lines = []
     for row in table[(table["variant"] == OURS) & (table["outage"] == ALL)].to_dict("records"):
         text = f"- **{grid_label(row['env'])}**: {label(OURS)} survives {row['survival']:.1f} % without a line, "
-        text += f"a change of {_points(row, 'change')} points."
+        text += f"a change of {in_points(row, 'change')} points."
         if not math.isnan(row["minus_sac"]):
             text += (
-                f" Its lead over {label(REFERENCE)} is {_points(row, 'intact_minus_sac')} points with all lines and "
+                f" Its lead over {label(REFERENCE)} is {in_points(row, 'intact_minus_sac')} points with all lines and "
             )
-            text += f"{_points(row, 'minus_sac')} without one: {_kept(row)}."
+            text += f"{in_points(row, 'minus_sac')} without one: {_kept(row)}."
         here = table[(table["env"] == row["env"]) & (table["outage"] == ALL) & table["variant"].isin(CONTROLS)]
         lines.append(text + "".join(_compared(control) for control in here.to_dict("records")))
     return "\n".join(lines)
@@ -94,11 +94,7 @@ def _compared(control):
         return ""
     found = "it is ahead" if side else "no significant difference"
     text = f" {label(control['variant'])} survives {control['survival']:.1f} %, a difference to {label(OURS)} of "
-    return f"{text}{_points(control, 'minus_ace')} points: {found}."
-
-
-def _points(row, column):
-    return with_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], 1, sign="+")
+    return f"{text}{in_points(control, 'minus_ace')} points: {found}."
 
 
 HEAD = ["Grid", "Method", "Line out", "Survival, % of the horizon [95 %]", "With all lines, %", "Change, points [95 %]"]
@@ -110,7 +106,7 @@ def _cells(table):
     for row in table.to_dict("records"):
         survival = with_interval(row["survival"], row["ci_low"], row["ci_high"], 1)
         out = "each in turn" if row["outage"] == ALL else row["outage"]
-        points = [_points(row, "change"), _points(row, "minus_sac")]
+        points = [in_points(row, "change"), in_points(row, "minus_sac")]
         count = f"{row['n_seeds']} x {row['n_episodes']}"
         cells.append(
             [grid_label(row["env"]), label(row["variant"]), out, survival, f"{row['intact']:.1f}", *points, count]

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ace import stats
-from ace.report.formatting import markdown, thousands, with_interval, write_table
+from ace.report.formatting import in_points, markdown, thousands, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import measured
@@ -70,18 +70,14 @@ def _cells(table):
     for row in table[table["learnt"] == ""].to_dict("records"):
         found = table[(table["grid"] == row["grid"]) & (table["proposer"] == row["proposer"]) & (table["learnt"] != "")]
         learnt = next(iter(found.to_dict("records")), None)
-        own = [_survival(row), _points(row, "minus_sac"), thousands(row["simulator_calls_an_episode"])]
-        policy = [label(learnt["learnt"]), _survival(learnt), _points(learnt, "minus_proposer")] if learnt else [""] * 3
+        own = [_survival(row), in_points(row, "minus_sac"), thousands(row["simulator_calls_an_episode"])]
+        policy = [label(learnt["learnt"]), _survival(learnt), in_points(learnt, "minus_proposer")] if learnt else [""] * 3
         cells.append([grid_label(row["grid"]), name_of(row["proposer"]), *own, *policy])
     return cells
 
 
 def _survival(row):
     return with_interval(row["survival"], row["ci_low"], row["ci_high"], 1)
-
-
-def _points(row, column):
-    return with_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], 1, sign="+")
 
 
 def sentences(table):
@@ -97,13 +93,13 @@ def sentences(table):
         ours, reference = rows.get((TEACHER, OURS)), rows.get((UNTAUGHT, REFERENCE))
         if ours:
             text += f"; {label(OURS)}, which learnt from f_LLM and simulates nothing, {_survival(ours)} %, "
-            text += f"a difference of {_points(ours, 'minus_proposer')} points: {_learnt(ours)}"
+            text += f"a difference of {in_points(ours, 'minus_proposer')} points: {_learnt(ours)}"
         if ours and reference:
             text += (
                 f". A policy that did all that f_LLM does would lead {label(REFERENCE)} "
-                f"by {_points(teacher, 'minus_sac')} points; "
+                f"by {in_points(teacher, 'minus_sac')} points; "
             )
-            text += f"{label(OURS)} leads by {_points(ours, 'minus_sac')}"
+            text += f"{label(OURS)} leads by {in_points(ours, 'minus_sac')}"
         lines.append(text + ".")
     return "\n".join(lines)
 
