@@ -2,7 +2,7 @@
 SHELL := bash
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-# Of these only what stands behind `make` counts: shells and clusters set ENV, SEED and others for purposes of their own.
+# A target's arguments (ENV, SEED, ...) are taken from the command line alone: shells and clusters set such variables for themselves.
 given = $(if $(filter command line,$(origin $1)),$($1))
 # pip's, pyenv's and a caller's own settings must not leak into the environment
 unexport PYTHONPATH PYTHONHOME
