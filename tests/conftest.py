@@ -1,6 +1,8 @@
 """What several test files need: small worlds, and a workspace of its own with a trained tiny language model."""
 
 import contextlib
+import copy
+import functools
 import io
 import multiprocessing
 import os
@@ -9,6 +11,7 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandapower
 import pytest
 import yaml
 from grid2op.Environment.baseEnv import BaseEnv
@@ -20,6 +23,10 @@ ROOT = Path(__file__).parent.parent
 
 # An environment that is collected closes parts of it twice, which raises amid whatever runs just then: `ast` gives up over it.
 BaseEnv.__del__ = lambda env: None
+
+# Of the second that an environment takes to make, 0.7 s read the grid's file, which is the same each time.
+_grid = functools.cache(pandapower.from_json)
+pandapower.from_json = lambda path: copy.deepcopy(_grid(path))
 
 
 def whole_grid(raw):
@@ -103,14 +110,19 @@ def copy_tree(source, target):
     shutil.copytree(source, target, dirs_exist_ok=True)
 
 
-def forked(folder, do, *arguments):
-    """A process that does this in a folder, and that has loaded all from its first moment: a fork of this one."""
+def there(folder, settings, do, *arguments):
+    """In a process of its own: with these values of `ace.experiment` do this in a folder."""
+    os.chdir(folder)
+    for name, value in settings.items():
+        setattr(experiment, name, value)
+    do(*arguments)
 
-    def there():
-        os.chdir(folder)
-        do(*arguments)
 
-    process = multiprocessing.get_context("fork").Process(target=there)
+def started(folder, settings, do, *arguments):
+    """A process that does this in a folder (`there`), forked from a server that has imported all and has no thread."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ace.experiment", "transformers.models.qwen2.modeling_qwen2", "peft"])
+    process = context.Process(target=there, args=(folder, settings, do, *arguments))
     process.start()
     return process
 

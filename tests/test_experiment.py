@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, copy_tree, forked, run, small_params
+from conftest import ROOT, copy_tree, run, small_params, started
 
 from ace import config, experiment, pool, run_files
 from ace.also import training as also_training
@@ -143,11 +143,6 @@ def test_same_seed_same_bytes_other_seed_other_bytes(reference, equipped):
     assert files(reference, "ace", 0)["training.csv"] != files(reference, "ace", 1)["training.csv"]
 
 
-def copy_also(request, variant, folder):
-    if variant == "also":
-        copy_tree(request.getfixturevalue("model_of_also")[0], folder / "results" / "also_model" / "case14")
-
-
 def with_controls(p):
     """Variants whose roles a checkpoint has to hold beside, or without, those of the language model; one with marks, too, and one
     that is in branches most of its time."""
@@ -161,29 +156,28 @@ def with_controls(p):
 def model_of_also(tmp_path_factory):
     """A workspace with LLM-ALSO's model, of few trials, and what it took to make: (folder, trials, manifest)."""
     folder = tmp_path_factory.mktemp("also")
-    few = {"runs": 5, "decisions": 100, "every": 50, "configurations": 2, "scored": 2, "steps": 400}
+    few = {"runs": 5, "decisions": 100, "every": 50, "configurations": 2, "scored": 2, "steps": 400,
+           "hidden": 64, "layers": 1, "heads": 2, "ffn": 96, "batch_size": 16}  # fmt: skip
     (folder / "params.yaml").write_text(yaml.safe_dump(small_params(lambda p: p["also_model"].update(few))))
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACE_JOBS", "1")
         return also_training.make("case14", progress=False)
 
 
-@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded", "also"])
-def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped, request, monkeypatch):
+@pytest.mark.parametrize("variant", ["ace", "controls", "llm4teach", "camel_ace", "ace_guarded"])
+def test_killed_and_resumed_ends_with_the_same_bytes(variant, reference, equipped):
     undisturbed = reference
     if variant != "ace":
         undisturbed = equipped(with_controls, "undisturbed")
-        copy_also(request, variant, undisturbed)
         done = run(undisturbed, variant, [0])
         assert done.returncode == 0, done.stderr
         manifest = files(undisturbed, variant)["manifest.json"]
         assert all(sum(counts.values()) > 0 for counts in manifest["roles"].values() if counts) and manifest["roles"]
         assert variant != "ace_guarded" or manifest["roles"]["signal"]["branches"] > 4
     folder = equipped(with_controls)
-    copy_also(request, variant, folder)
     state = folder / "checkpoints" / "results" / "case14" / variant / "seed=0" / "state.pt"
-    monkeypatch.setattr(experiment, "CHECKPOINT_EVERY_S", 0.0)
-    process = forked(folder, experiment.run_seed, "case14", variant, 0, folder, "results")
+    often = {"CHECKPOINT_EVERY_S": 0.0}
+    process = started(folder, often, experiment.run_seed, "case14", variant, 0, folder, "results")
     progress = state.with_name("progress")
     deadline = time.monotonic() + 120
     while not (progress.exists() and progress.read_text() and int(progress.read_text().split()[0]) >= 60):
@@ -221,10 +215,10 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
     assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "named.csv"}
 
 
-def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also, request):
+def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also):
     """From trials on training scenarios to its model, and from that to a run: what both used is charged."""
     folder, (made, table, corpus_of_trials) = equipped(lambda p: p["base"]["train"].update(marks=[30, 160])), model_of_also
-    copy_also(request, "also", folder)
+    copy_tree(made, folder / "results" / "also_model" / "case14")
     assert {path.name for path in made.iterdir()} >= {"model.safetensors", "trials.csv", "model_manifest.json"}
     assert (table["gain"].notna() & (table["configuration"] == "none")).sum() == len(table) / 3
     assert corpus_of_trials["trials"] == 2 / 3 * corpus_of_trials["branches"] == 2 / 3 * len(table)
@@ -278,23 +272,28 @@ def test_a_checkpoint_is_of_the_weeks_that_are_played(params, tmp_path, monkeypa
     assert started._fingerprint() != before, "where training takes another course"
 
 
-def test_a_checkpoint_is_of_the_code_that_ran_not_of_the_code_on_disk_when_it_was_saved(workspace, tmp_path):
-    """The source is edited during the run: whoever continues with the edited code has to begin again."""
+def test_a_checkpoint_is_of_the_code_that_ran_not_of_the_code_on_disk_when_it_was_saved(workspace, tmp_path, monkeypatch, capsys):
+    """The source is edited during the run: who continues with the code that ran goes on, with the edited one begins again."""
     folder = workspace()
     copy_tree(ROOT / "ace", tmp_path / "code" / "ace")
-    started = (
-        "from pathlib import Path\nfrom ace import config, experiment\n"
-        "params, root = config.load(), Path('.').resolve()\n"
-        "scratch = experiment.scratch_folder(root, 'results', 'case14', 'sac') / 'seed=0'\n"
-        "scratch.mkdir(parents=True, exist_ok=True)\n"
-        "run = experiment.Run(params, params.settings('sac'), 'case14', 0, root, scratch)\n"
+    edited = tmp_path / "code" / "ace" / "coevolve.py"
+    scratch = experiment.scratch_folder(folder, "results", "case14", "sac") / "seed=0"
+    scratch.mkdir(parents=True)
+    code = (
+        "from pathlib import Path\nfrom ace import config, experiment\nparams = config.load()\n"
+        f"run = experiment.Run(params, params.settings('sac'), 'case14', 0, Path('.').resolve(), Path({str(scratch)!r}))\n"
+        f"with open({str(edited)!r}, 'a') as file: file.write('EDITED = True\\n')\nrun._save()"
     )
-    edited = f"with open({str(tmp_path / 'code' / 'ace' / 'coevolve.py')!r}, 'a') as file: file.write('EDITED = True\\n')\n"
-    for code, said in ((started + edited + "run._save()", False), (started + "run._load()", True)):
-        environment = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path / "code")}
-        done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert ("starting anew" in done.stdout) == said
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path / "code")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "EDITED" in edited.read_text(), done.stderr
+    monkeypatch.chdir(folder)
+    params = config.load()
+    for ran, anew in ((ROOT / "ace" / "pool.py", False), (edited.with_name("pool.py"), True)):
+        monkeypatch.setattr(pool, "__file__", str(ran))
+        monkeypatch.setattr(experiment, "SOURCE_SHA256", pool.source_sha256(experiment.NO_PART_OF_A_RUN))
+        experiment.Run(params, params.settings("sac"), "case14", 0, folder, scratch)._load()
+        assert ("starting anew" in capsys.readouterr().out) == anew
 
 
 def test_what_a_checkpoint_does_not_depend_on_is_what_no_run_loads():

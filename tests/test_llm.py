@@ -783,46 +783,53 @@ def attacked(world):
     return world
 
 
-@pytest.mark.parametrize("opponent", [False, True])
-def test_lora_rounds_are_tried_with_other_settings(tmp_path, tiny, built, world, monkeypatch, opponent):
+@pytest.fixture(scope="module")
+def rounds_tried(tmp_path_factory, tiny, built, world):
+    """tried(lora) -> the study's table with this section `lora`, the rates of the model and what its rounds elsewhere took."""
+    folder = tmp_path_factory.mktemp("lora")
     finetune = {**tiny.base.finetune.model_dump(), "every": 1, "samples": 2}
     base = {**tiny.base.model_dump(), "finetune": finetune, "refine": {**tiny.base.refine.model_dump(), "margin": 0.0}}
-    trained = {**tiny.language_model.model_dump(), "steps": 60}
-    raw = {**tiny.model_dump(), "lora": {"more": {"every": 3, "lr": 0.1, "rank": 2}}, "base": base, "language_model": trained}
+    raw = {**tiny.model_dump(), "base": base, "language_model": {**tiny.language_model.model_dump(), "steps": 60}}
+    place, threads = folder / "results/language_model/case14", torch.get_num_threads()
 
-    def measured():
+    def tried(settings):
         lora._bench.cache_clear()  # of another workspace
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+        (folder / "params.yaml").write_text(yaml.safe_dump({**raw, "lora": settings}))
         return lora.try_settings("case14", "out")
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ACE_JOBS", "1")
-    threads = torch.get_num_threads()
-    with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
-        measured()
-    params, textmap = config.load(), TextMap(world)
-    folder = tmp_path / "results/language_model/case14"
-    training.train(params, built, textmap, folder)
-    rates, _ = training.measure(params, "case14", built, world, WhatIf(world), textmap, folder)
-    if opponent:  # the imitated one, which case14 has not: it draws from a generator that the world keeps
-        rescaled = lora_under_shift.rescaled_world
-        monkeypatch.setattr(lora_under_shift, "rescaled_world", lambda *given: attacked(rescaled(*given)))
-        monkeypatch.setattr(fastworld, "ATTACK_EVERY", 4)
-    table = measured()
-    assert list(pd.read_csv(tmp_path / "out/studies/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("ACE_JOBS", "1")
+        with pytest.raises(config.ConfigError, match="the stage language_model makes it"):
+            tried({})
+        params, textmap = config.load(), TextMap(world)
+        training.train(params, built, textmap, place)
+        rates, _ = training.measure(params, "case14", built, world, WhatIf(world), textmap, place)
+        yield tried, rates, json.loads((place / "model_manifest.json").read_text())["shift"]
+    torch.set_num_threads(threads)
+
+
+MORE = {"more": {"every": 3, "lr": 0.1, "rank": 2}}
+
+
+def test_lora_rounds_are_tried_with_other_settings(rounds_tried):
+    tried, rates, spent = rounds_tried
+    table = tried(MORE)
+    assert list(pd.read_csv("out/studies/lora/case14.csv").columns) == list(table.columns) == lora.COLUMNS
     assert list(table["setting"]) == ["as_run", "more"]
-    spent = json.loads((folder / "model_manifest.json").read_text())["shift"]
     columns = ["value", "ci_low", "ci_high", "n_states"]
     own = rates[rates["metric"] == "lora_gain"][columns].to_numpy()
-    if not opponent:
-        assert np.array_equal(table[columns].to_numpy()[:1], own), "a run's settings give what the model's own rates say"
-        assert table["refinements"].iloc[0] == sum(spent["refinements"]) > 0
+    assert np.array_equal(table[columns].to_numpy()[:1], own), "a run's settings give what the model's own rates say"
+    assert table["refinements"].iloc[0] == sum(spent["refinements"]) > 0
     assert (table[["llm_calls", "simulator_calls", "env_steps"]] > 0).all(axis=None)
-
-    raw["lora"] = {"first": {"lr": 0.5}, **raw["lora"]}
-    again = measured().set_index("setting")
-    pd.testing.assert_frame_equal(again.loc[["as_run", "more"]], table.set_index("setting"), obj="whatever comes before")
-    raw["lora"] = {"more": {"heldout": 0}}
     with pytest.raises(config.ConfigError, match=r"params.yaml: lora.more.heldout: the rounds are always made here"):
-        measured()
-    torch.set_num_threads(threads)
+        tried({"more": {"heldout": 0}})
+
+
+def test_lora_rounds_are_the_same_whatever_comes_before(rounds_tried, monkeypatch):
+    """Also with the imitated opponent, which case14 has not: it draws from a generator that the world keeps."""
+    tried, rescaled = rounds_tried[0], lora_under_shift.rescaled_world
+    monkeypatch.setattr(lora_under_shift, "rescaled_world", lambda *given: attacked(rescaled(*given)))
+    monkeypatch.setattr(fastworld, "ATTACK_EVERY", 4)
+    table, again = (tried(settings).set_index("setting") for settings in (MORE, {"first": {"lr": 0.5}, **MORE}))
+    pd.testing.assert_frame_equal(again.loc[["as_run", "more"]], table)

@@ -36,7 +36,7 @@ def project(tmp_path_factory):
     """A workspace with a tiny language model and two policies, hardly trained but the other of different weights."""
     raw = small_params()
     raw["language_model"].update(
-        scan=20, states=40, heldout_states=12, actions=ACTIONS, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=40
+        scan=20, states=40, heldout_states=6, actions=ACTIONS, shortlist=10, hidden=32, layers=1, heads=2, ffn=64, steps=40
     )
     raw["proposers"].update(episodes=3)
     raw["environments"]["case14"].update(thermal_factor=0.8)  # milder: else all actions are equally bad
@@ -45,6 +45,7 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("ACE_JOBS", "1")
+        patch.setattr(rates, "PASSES", 2)
         rates.bench.cache_clear()
         params = config.load()
         world = World(params.environment("case14"), params.scenarios, params.base.operator)
@@ -204,7 +205,7 @@ def test_look_ahead_within_a_set_does_nothing_where_all_fail(project, monkeypatc
     assert agent.act(state, None, None) == 0
 
 
-@pytest.mark.parametrize("a_pass, passes, n", [(36, 1, 36), (12, 3, 36), (1, 9, 9)])
+@pytest.mark.parametrize("a_pass, passes, n", [(18, 1, 18), (6, 3, 18), (1, 9, 9)])
 def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives_too_few(
     project, plain, monkeypatch, a_pass, passes, n
 ):
@@ -218,6 +219,7 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
         return [state, state, *others, *others][: 2 * a_pass + 2], []
 
     monkeypatch.setattr(rates, "heldout_states", few)
+    monkeypatch.setattr(rates, "PASSES", 9)
     seen = []
     outcomes = {(name, metric): [0.0, 1.0] for name in ("model", "frequency") for metric in rates.HELPED}
     monkeypatch.setattr(
@@ -254,15 +256,15 @@ def test_held_out_states_are_different_and_come_from_more_passes_where_one_gives
     assert len(fresh) == 3 and len(others) == 2 + 3
     assert not any(np.array_equal(ours.arrays[0], theirs.arrays[0]) for ours in fresh for theirs in others)
     assert all(states is found for states in seen), "the others' states are the model's"
-    assert asked == [(24, number) for number in range(passes)]
-    assert len(found) == min(36, 1 + a_pass * passes) >= n
+    assert asked == [(12, number) for number in range(passes)]
+    assert len(found) == min(18, 1 + a_pass * passes) >= n
     assert len({(s.scenario, s.t) for s in found}) == len(found)
 
 
 def test_rates_are_of_validation_scenarios_and_of_as_many_states_as_there_are(whole):
     table = whole[1]
     (n,) = set(table["n_states"])
-    assert 30 <= n <= 36
+    assert 6 < n <= 18
     assert set(table.loc[table["proposer"] == "classifier", "metric"]) == {"one_proposal", "five_rounds"}
     paired = table["metric"].str.contains("_minus_")
     assert {"one_proposal", "five_rounds", "legal_unmasked"} <= set(table["metric"])
