@@ -303,7 +303,7 @@ def _adjustments(runs, envs, variants):
 
 
 def _measured(runs, envs, variants, metric, estimate, verdict, note="", null=0.0):
-    parts = [note] if note else []
+    parts = [note.removesuffix("; ")] if note else []
     if metric:
         for env in envs:
             shared = _seeds(runs, env, variants)
