@@ -17,6 +17,7 @@ import yaml
 from grid2op.Environment.baseEnv import BaseEnv
 
 from ace import config, experiment
+from ace.grid import environment
 from ace.grid.environment import World
 
 ROOT = Path(__file__).parent.parent
@@ -24,14 +25,25 @@ ROOT = Path(__file__).parent.parent
 # An environment that is collected closes parts of it twice, which raises amid whatever runs just then: `ast` gives up over it.
 BaseEnv.__del__ = lambda env: None
 
-# Of the second that an environment takes to make, 0.7 s read the grid's file, which is the same each time.
+# Of the second that an environment takes to make, 0.7 s read the grid's file, which is the same each time; so are its days.
 _grid = functools.cache(pandapower.from_json)
 pandapower.from_json = lambda path: copy.deepcopy(_grid(path))
+environment.read_packaged = functools.cache(environment.read_packaged)
+
+
+@functools.cache
+def _parsed(name):
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def parsed(name):
+    """A YAML file of the project, read once: the caller may change what it gets."""
+    return copy.deepcopy(_parsed(name))
 
 
 def whole_grid(raw):
     """raw, the parameters as a dict, with the campaign's whole grid, of which params.yaml lists what is finished."""
-    whole = yaml.safe_load((ROOT / "tests/whole_grid.yaml").read_text())
+    whole = parsed("tests/whole_grid.yaml")
     raw["grid"] = whole["grid"]
     for study in ("outages", "proposers"):
         raw[study]["variants"] = whole[study]["variants"]
@@ -45,7 +57,7 @@ def params():
 
 @pytest.fixture(scope="session")
 def whole_params():
-    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    raw = whole_grid(parsed("params.yaml"))
     return config.validated(config.Params, raw, "", "params.yaml")
 
 
@@ -58,7 +70,7 @@ def small_world(params):
 
 def small_params(change=None):
     """The laptop's params.yaml cut down to a run of seconds on case14, as a dict."""
-    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    raw = whole_grid(parsed("params.yaml"))
     raw["scale"], raw["seeds"] = "quick", [0]
     raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
                    "lm_baselines": [], "other_model": [], "more_seeds": {"seeds": [], "variants": []},
@@ -102,7 +114,7 @@ def workspace(tmp_path):
 
 def listed(name):
     """What dvc.yaml lists of what follows the cells: `studied`, `scored` or `deployed`, environments, or `studies` or `shown`."""
-    (names,) = (each[name] for each in yaml.safe_load((ROOT / "dvc.yaml").read_text())["vars"] if name in each)
+    (names,) = (each[name] for each in parsed("dvc.yaml")["vars"] if name in each)
     return names
 
 
