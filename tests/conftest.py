@@ -11,9 +11,9 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandapower
 import pytest
 import yaml
+from grid2op.Backend import pandaPowerBackend
 from grid2op.Environment.baseEnv import BaseEnv
 
 from ace import config, experiment
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent
 BaseEnv.__del__ = lambda env: None
 
 # Of the second that an environment takes to make, 0.7 s read the grid's file, which is the same each time; so are its days.
-_grid = functools.cache(pandapower.from_json)
-pandapower.from_json = lambda path: copy.deepcopy(_grid(path))
+_grid = functools.cache(pandaPowerBackend.pp.from_json)
+pandaPowerBackend.pp.from_json = lambda path: copy.deepcopy(_grid(path))
 environment.read_packaged = functools.cache(environment.read_packaged)
 
 
