@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import io
 import multiprocessing
@@ -19,6 +20,7 @@ from grid2op.Environment.baseEnv import BaseEnv
 from ace import config, experiment
 from ace.grid import environment
 from ace.grid.environment import World
+from ace.grid.packaged import read_packaged
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,7 +30,17 @@ BaseEnv.__del__ = lambda env: None
 # Of the second that an environment takes to make, 0.7 s read the grid's file, which is the same each time; so are its days.
 _grid = functools.cache(pandaPowerBackend.pp.from_json)
 pandaPowerBackend.pp.from_json = lambda path: copy.deepcopy(_grid(path))
-environment.read_packaged = functools.cache(environment.read_packaged)
+
+
+@functools.cache
+def _days(name):
+    source = read_packaged(name)
+    for field in dataclasses.fields(source)[1:]:
+        getattr(source, field.name).setflags(write=False)  # all worlds of a process share them
+    return source
+
+
+environment.read_packaged = _days
 
 
 @functools.cache
@@ -134,7 +146,7 @@ def started(folder, settings, do, *arguments):
     """A process that does this in a folder (`there`), forked from a server that has imported all and has no thread."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ace.experiment", "transformers.models.qwen2.modeling_qwen2", "peft"])
-    process = context.Process(target=there, args=(folder, settings, do, *arguments))
+    process = context.Process(target=there, args=(folder, settings, do, *arguments), daemon=True)
     process.start()
     return process
 

@@ -41,6 +41,7 @@ from ace.llm.clients import Client, Recorder
 from ace.llm.models import embedded
 from ace.llm.text import Parsed, ParseFailure
 from ace.report import contrasts
+from ace.rl import checkpoint
 from ace.rl.buffers import Batch
 from ace.rl.sac import SAC
 
@@ -568,7 +569,7 @@ def test_branches_go_with_neither_masks_nor_a_teacher(section, said):
 
 
 @pytest.mark.parametrize("name", ["also_random", "also", "ace_guarded"])
-def test_a_run_that_goes_on_from_its_state_ends_with_the_same_bytes(small_world, name):
+def test_a_run_that_goes_on_from_its_checkpoint_ends_with_the_same_bytes(small_world, name, tmp_path):
     settings = with_also(name, every=40)
 
     def fresh():
@@ -587,17 +588,21 @@ def test_a_run_that_goes_on_from_its_state_ends_with_the_same_bytes(small_world,
     play(*whole, 10**9)
     first = fresh()
     play(*first, 90)
-    kept = copy.deepcopy([first[0].state_dict(), first[1].state_dict()])
-    if name == "also":  # as the session keeps the client's place
-        kept_prompts = list(first[1].critic.recorder.client.prompts)
-    second = fresh()
-    second[0].load_state_dict(kept[0])
-    second[1].load_state_dict(kept[1])
+    state, second = {"loop": first[0].state_dict(), "signal": first[1].state_dict()}, fresh()
+    if name == "also":  # as the session keeps it; where the client stands is kept here
+        state["recorder"] = first[1].critic.recorder.state_dict()
+        second[1].critic.recorder.client.prompts = list(first[1].critic.recorder.client.prompts)
+    checkpoint.save(state, tmp_path / "state.pt")
+    kept = checkpoint.load(tmp_path / "state.pt")
+    second[0].load_state_dict(kept["loop"])
+    second[1].load_state_dict(kept["signal"])
     if name == "also":
-        second[1].critic.recorder.client.prompts = kept_prompts
+        second[1].critic.recorder.load_state_dict(kept["recorder"])
     play(*second, 10**9)
     assert len(whole[1].points) >= 3 and whole[1].counts["branches"] > 2
     assert same(whole[0].state_dict(), second[0].state_dict()) and same(whole[1].state_dict(), second[1].state_dict())
+    if name == "also":
+        assert whole[1].critic.recorder.state_dict() == second[1].critic.recorder.state_dict()
 
 
 def test_arms_and_controls_differ_in_one_key():

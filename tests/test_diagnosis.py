@@ -215,9 +215,9 @@ def test_without_rows_of_d_llm_in_its_batches_ace_is_sac(whole):
     assert value(table, "rows of D_LLM", "0.0") > 0 and value(table, "gain of a row", "0.0") > 0.02
 
 
-def test_the_same_bytes_each_time(project, whole, monkeypatch):
+def test_the_same_bytes_also_in_two_processes(project, whole, monkeypatch):
     folder, _ = project
-    monkeypatch.setenv("ACE_JOBS", "1")
+    monkeypatch.setenv("ACE_JOBS", "2")
     diagnosis.diagnose("case14", **SIZES)
     assert (folder / "out/studies/diagnosis/case14.csv").read_bytes() == whole[1]
 

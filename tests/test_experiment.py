@@ -273,7 +273,7 @@ def test_a_checkpoint_is_of_the_weeks_that_are_played(params, tmp_path, monkeypa
 
 
 def test_a_checkpoint_is_of_the_code_that_ran_not_of_the_code_on_disk_when_it_was_saved(workspace, tmp_path, monkeypatch, capsys):
-    """The source is edited during the run: who continues with the code that ran goes on, with the edited one begins again."""
+    """The source is edited during the run: the code that ran continues the checkpoint, the edited code begins again."""
     folder = workspace()
     copy_tree(ROOT / "ace", tmp_path / "code" / "ace")
     edited = tmp_path / "code" / "ace" / "coevolve.py"

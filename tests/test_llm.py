@@ -829,7 +829,10 @@ def test_lora_rounds_are_tried_with_other_settings(rounds_tried):
 def test_lora_rounds_are_the_same_whatever_comes_before(rounds_tried, monkeypatch):
     """Also with the imitated opponent, which case14 has not: it draws from a generator that the world keeps."""
     tried, rescaled = rounds_tried[0], lora_under_shift.rescaled_world
+    calm = tried({}).set_index("setting")
     monkeypatch.setattr(lora_under_shift, "rescaled_world", lambda *given: attacked(rescaled(*given)))
     monkeypatch.setattr(fastworld, "ATTACK_EVERY", 4)
     table, again = (tried(settings).set_index("setting") for settings in (MORE, {"first": {"lr": 0.5}, **MORE}))
     pd.testing.assert_frame_equal(again.loc[["as_run", "more"]], table)
+    counted = ["llm_calls", "simulator_calls", "env_steps"]
+    assert (table[counted] > 0).all(axis=None) and not table.loc[["as_run"], counted].equals(calm[counted]), "it has attacked"
