@@ -192,15 +192,16 @@ class Estimate:
     # --- the language model -------------------------------------------------------------------------------------------
 
     def _same(self, llm):
-        """Measured runs that asked a model of this kind: for a server or a checkpoint, that very model; on this environment,
-        else on any, as prompts differ in length by grid."""
+        """Measured runs that asked a model of this kind: for a server or a checkpoint, that very model; those of ACE on this
+        environment, else all on it, else all: prompts differ in length by grid, and variants may be timed on other machines."""
         named = llm.client in ("server", "checkpoint")
         found = [
-            (environment, run) for (environment, _), runs in self.measured.items() for run in runs
+            (place, run) for place, runs in self.measured.items() for run in runs
             if run["settings"]["llm"]["client"] == llm.client and run["wall_s"]["llm"] > 0
             and (not named or run["settings"]["llm"]["model"] == llm.model)
         ]  # fmt: skip
-        return [run for environment, run in found if environment == self.environment] or [run for _, run in found]
+        here = [(variant, run) for (environment, variant), run in found if environment == self.environment]
+        return [run for variant, run in here if variant == "ace"] or [run for _, run in here] or [run for _, run in found]
 
     def _call_s(self, llm):
         if llm.client == "replay":
