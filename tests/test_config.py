@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import whole_grid
+from conftest import parsed, whole_grid
 
 from ace import config
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def altered(tmp_path, change):
-    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    raw = whole_grid(parsed("params.yaml"))
     change(raw)
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(raw))

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from conftest import listed, small_params
+from conftest import listed, parsed, small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ace import config
@@ -20,7 +20,7 @@ from ace.pipeline import digests, workspace
 from ace.pipeline.digests import Package
 
 ROOT = Path(__file__).resolve().parents[1]
-PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+PIPELINE = parsed("dvc.yaml")
 
 
 def write(root, files):

@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
-from conftest import ROOT
+from conftest import ROOT, parsed
 
 RESULTS = ROOT / "results"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -127,7 +126,7 @@ def test_every_name_in_method_is_defined_in_its_file():
 
 
 def test_every_symbol_in_method_has_its_value_in_the_parameters():
-    base = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["base"]
+    base = parsed("params.yaml")["base"]
     text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     (rows,) = (rows for head, rows in tables(text) if "Key" in head)
     for _, keys, values in rows:
@@ -213,7 +212,7 @@ def test_survival_in_results_is_that_of_the_main_table():
 
 def test_the_factors_in_use_are_as_hard_as_the_table_of_environments_says():
     """Weeks or factors that change want `python -m benchmarks.difficulty` again."""
-    declared = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    declared = parsed("params.yaml")
     tried = pd.read_csv(RESULTS / "difficulty.csv").set_index(["env", "thermal_factor", "opponent"])
     table = pd.read_csv(RESULTS / "paper" / "04_environments" / "environments.csv").set_index(["env", "split"])
     for env in declared["grid"]["environments"]:

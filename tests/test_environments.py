@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, parsed
 
 from ace import config, evaluate, stats
 from ace.baselines import DoNothing
@@ -179,7 +179,7 @@ def test_the_mix_is_of_energy(hours):
 
 
 def test_survival_by_season_and_its_pictures(hours, tmp_path, monkeypatch):
-    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw = parsed("params.yaml")
     raw["scenarios"]["train"] = WEEKS
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
     (tmp_path / "results").mkdir()

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 import yaml
-from conftest import small_params
+from conftest import parsed, small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ace import config
@@ -377,7 +377,7 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
 @pytest.mark.parametrize("other", [True, False])
 def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what_the_root_lists(tmp_path, other):
     some = {"studied": ["case14"], "scored": [], "studies": ["outages"], "shown": ["outages"], "deployed": []}
-    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    pipeline = parsed("dvc.yaml")
     pipeline["vars"] = [some if "shown" in each else each for each in pipeline["vars"]]
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())

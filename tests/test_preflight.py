@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import whole_grid
+from conftest import parsed, whole_grid
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -474,7 +474,7 @@ def test_without_any_run_there_is_no_estimate(tmp_path):
 
 
 def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
-    raw = whole_grid(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    raw = whole_grid(parsed("params.yaml"))
     params = made(tmp_path, lambda raw: raw["grid"].update(other_model=["ace_lean"]), raw)
     cells = [cell for cell in plan.cells(params) if cell.variant == "ace_lean"]
     assert {(cell.stage, cell.seeds) for cell in cells} == {
