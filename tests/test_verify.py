@@ -559,3 +559,23 @@ def test_the_command_line_refuses_a_wrong_cell_in_one_line(project, monkeypatch,
     assert recompute.main(["--cell", "nothing", "--seed", ""]) == 1
     shown = capsys.readouterr()
     assert shown.err.startswith("verify: no cell 'nothing'") and shown.err.count("\n") == 1 and not shown.out
+
+
+def test_what_another_maker_made_is_computed_as_there_or_compared_with_the_range(project, capfd, monkeypatch):
+    for seed in (0, 1):
+        change_provenance(project / "results", f"toy/a/seed={seed}", {"cpu": "AMD EPYC"})
+    asked = []
+    monkeypatch.setattr(recompute, "imitating", lambda maker: asked.append(maker) or {"IMITATED": maker})
+    assert recompute.verify("toy/a", root=project) == 0 and asked == ["amd"]
+    shown = capfd.readouterr().out
+    assert "computed as on the AMD EPYC" in shown and "not judged" not in shown
+
+    def refused(maker):
+        raise WorkspaceError("it can't be imitated")
+
+    monkeypatch.setattr(recompute, "imitating", refused)
+    assert recompute.verify("toy/a", root=project) == 0
+    shown = capfd.readouterr().out
+    assert "it can't be imitated" in shown and "not judged" in shown and "computed as" not in shown
+    change_provenance(project / "results", "toy/a/seed=1", {"cpu": processor()})  # of two makers
+    assert recompute.verify("toy/a", root=project) == 0 and "it can't be" not in capfd.readouterr().out

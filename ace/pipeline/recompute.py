@@ -20,8 +20,10 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ace.config.host import processor
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError, ended, minutes, running, surroundings
+from ace.pipeline.vendor import imitating, maker
 from ace.pipeline.workspace import MAKING, WEEKS, check, copy_changed, prepare, read_pipeline
 from ace.run_files import note_provenance, read_provenance, seeds_in
 
@@ -152,8 +154,28 @@ def bring_results(root, folder):
             path.unlink()
 
 
-def recompute(cell, seeds, folder):
-    """Runs one cell in the workspace. Returns None, or in one line what went wrong."""
+def processor_of(cell, seeds, root):
+    """The processor that these runs were all made on, if this one is or can imitate it, with the environment variables that does.
+
+    Returns (name, variables); (None, {}) where they are to be compared as from another processor.
+    """
+    noted = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs if cell.seeds]
+    names = {each.get(seed, {}).get("cpu", "") for each in noted for seed in seeds}
+    if len(names) != 1 or names == {processor()}:
+        return None, {}
+    (name,) = names
+    try:
+        variables = imitating(maker(name))
+    except WorkspaceError as error:
+        print(f"  {error}", flush=True)
+        return None, {}
+    if variables:
+        print(f"  computed as on the {name} that made it (ace/pipeline/vendor.py)", flush=True)
+    return name if variables else None, variables
+
+
+def recompute(cell, seeds, folder, variables):
+    """Runs one cell in the workspace under these environment variables. Returns None, or in one line what went wrong."""
     for out in cell.outs:  # of a cell all seeds: only those asked for come back
         path = folder / out
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -166,7 +188,7 @@ def recompute(cell, seeds, folder):
         command = command.replace(ALL_SEEDS, f"-p seeds '{seeds}'")
     # As DVC does: the notebook then ends with this process. What runs for minutes shows its progress.
     said, shown = [], cell.seeds or cell.kind in LONG
-    with running(command, folder, shell=True, env=surroundings(folder) | {"DVC_STAGE": cell.stage}) as stage:
+    with running(command, folder, shell=True, env=surroundings(folder) | variables | {"DVC_STAGE": cell.stage}) as stage:
         for line in stage.stdout:
             said.append(line)
             if shown:
@@ -178,9 +200,10 @@ def recompute(cell, seeds, folder):
     return None
 
 
-def compare(cell, seeds, folder, root):
-    """Prints committed and recomputed side by side. Returns whether all is within."""
+def compare(cell, seeds, folder, root, here):
+    """Prints committed and recomputed side by side. here: of `processor_of`. Returns whether all is within."""
     command = [PYTHON, "-m", "ace.report.verify", str(root), str(folder), *cell.parts(seeds)]
+    command += [f"--here={here}"] if here else []
     return subprocess.run(command, cwd=ROOT, env=surroundings(ROOT)).returncode == 0
 
 
@@ -231,10 +254,11 @@ def _verify(name, seed, root, folder):
         print(f"\n[{number}/{len(chosen)}] {title} | {minutes(time.monotonic() - begin_s)} elapsed", flush=True)
         if cell.kind in TRAINED and not name:
             print(f"  drawn at random; again: make verify CELL={cell.name} SEED={seeds[0]}", flush=True)
-        problem = recompute(cell, seeds, folder)
+        here, variables = processor_of(cell, seeds, root)
+        problem = recompute(cell, seeds, folder, variables)
         if problem:
             print(f"  error: {problem}", flush=True)
-        if problem or not compare(cell, seeds, folder, root):
+        if problem or not compare(cell, seeds, folder, root, here):
             wrong.append(title)
     print(f"\nverify: {minutes(time.monotonic() - begin_s)}, {len(chosen) - len(wrong)} of {many} agree")
     if (long or weeks) and not name:

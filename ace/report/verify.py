@@ -5,8 +5,9 @@
 COMMITTED and RECOMPUTED are workspaces. A path is a file or folder in both, a cell of runs, or a cell's name with /seed=<n>
 behind it, for one seed of it. What is compared, and how closely:
 
-- On the processor that a run was made on (results/provenance/), everything is exact: each value of a CSV, Markdown, TEX or
-  JSON file, all rows and entries of a run, the text of its transcript, and the weights of its policy in float16.
+- On the processor that a run was made on (results/provenance/), and on Intel's for AMD's (ace/pipeline/vendor.py), everything is
+  exact: each value of a CSV, Markdown, TEX or JSON file, all rows and entries of a run, the text of its transcript, and the
+  weights of its policy in float16.
 - On another one, too, wherever no neural network has a part: tables, figures' data, claims, scenarios, baselines (AVX2 on
   Intel's and AMD's processors). On other than x86-64, numbers may differ by PUT_TOGETHER or, of simulations, SIMULATED.
 - Not so for training: MKL rounds differently on processors of another maker, and learning amplifies it. There a trained
@@ -19,6 +20,7 @@ behind it, for one seed of it. What is compared, and how closely:
 - Pictures are drawn from a CSV in the same folder, which is judged; whether their bytes are the same is shown, not judged.
 """
 
+import argparse
 import hashlib
 import json
 import platform
@@ -271,14 +273,19 @@ def lines(items):
 
 def main(arguments=None):
     """Prints every item. Returns 0 where all that is judged is within, else 1."""
-    committed, recomputed, *paths = sys.argv[1:] if arguments is None else arguments
-    committed, recomputed = Path(committed), Path(recomputed)
-    items = [item for path in paths for item in compare(committed, recomputed, path)]
+    parser = argparse.ArgumentParser(prog="python -m ace.report.verify", description="Compare recomputed results.")
+    parser.add_argument("committed", type=Path)
+    parser.add_argument("recomputed", type=Path)
+    parser.add_argument("paths", nargs="+")
+    parser.add_argument("--here", default=processor(), help="the processor that recomputed, by default this one")
+    given = parser.parse_args(arguments)
+    committed, paths = given.committed, given.paths
+    items = [item for path in paths for item in compare(committed, given.recomputed, path, given.here)]
     print("\n".join(lines(items)))
     if any(item.tolerance[:1].isdigit() for item in items):
         made = set().union(*(processors(committed, path) for path in paths))
         known = " and ".join(sorted(map(str, made))) or "an unknown processor"
-        print(f"  (committed from {known}, here is {processor()}: ace/report/verify.py says what may differ; a trained seed is")
+        print(f"  (committed from {known}, here is {given.here}: ace/report/verify.py says what may differ; a trained seed is")
         print("  only held to the range of the committed ones, a weak check: on the same kind of processor all is exact)")
     return int(any(item.verdict == OUTSIDE for item in items))
 
