@@ -9,8 +9,9 @@ from ace.rl.foresight import ALONE, with_foresight
 from ace.rl.policy import load_policy
 from ace.run_files import POLICY
 
-RUNS, DEPLOYED = Path("results/runs"), Path("results/deployed")
-"""Below them, by environment: what was trained; the best policy by validation and its card (`ace/studies/deployed/show.py`)."""
+RUNS = Path("results/runs")
+DEPLOYED = Path("results/deployed")
+"""Below it, by environment: the best policy by validation and its card (`ace/studies/deployed/show.py`)."""
 
 
 def grid_agent(environment, policy=None, n_candidates=ALONE):
@@ -36,7 +37,7 @@ def grid_agent(environment, policy=None, n_candidates=ALONE):
         if not (config.root() / policy).is_file():
             runs = (config.root() / RUNS / environment).glob(f"*/seed=*/{POLICY}")
             there = ", ".join(sorted(str(run.relative_to(config.root())) for run in runs)) or f"a run's {POLICY}"
-            raise FileNotFoundError(f"no {policy}: notebooks/40_deployed.ipynb writes it; or name another: {there}")
+            raise FileNotFoundError(f"no {policy}: `dvc repro deployed@{environment}` makes it; or name another: {there}")
     folders = Path(policy).parts[-4:]  # runs/<grid>/<variant>/seed=<n> or deployed/<grid>; those above are anybody's
     other = next((name for name in params.environments if name != environment and name in folders), None)
     if other:

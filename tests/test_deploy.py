@@ -323,7 +323,8 @@ def test_without_a_file_the_deployed_policy_plays(workspace):
     kept = Path("results/runs/case14/sac/seed=0") / POLICY
     kept.parent.mkdir(parents=True, exist_ok=True)
     (FOLDER / POLICY).rename(kept)
-    with pytest.raises(FileNotFoundError, match=rf"^no {FOLDER}/{POLICY}: .*; or name another: {kept}$") as error:
+    told = rf"^no {FOLDER}/{POLICY}: `dvc repro deployed@case14` makes it; or name another: {kept}$"
+    with pytest.raises(FileNotFoundError, match=told) as error:
         grid_agent("case14")
     assert one_line(error)
     with pytest.raises(config.ConfigError, match=r"environment 'case41' is not in params\.yaml; did you mean 'case14'"):

@@ -561,21 +561,65 @@ def test_the_command_line_refuses_a_wrong_cell_in_one_line(project, monkeypatch,
     assert shown.err.startswith("verify: no cell 'nothing'") and shown.err.count("\n") == 1 and not shown.out
 
 
-def test_what_another_maker_made_is_computed_as_there_or_compared_with_the_range(project, capfd, monkeypatch):
-    for seed in (0, 1):
-        change_provenance(project / "results", f"toy/a/seed={seed}", {"cpu": "AMD EPYC"})
+def made_on(project, *cpus):
+    for seed, cpu in enumerate(cpus):
+        change_provenance(project / "results", f"toy/a/seed={seed}", {"cpu": cpu})
+
+
+def test_what_another_maker_made_is_computed_as_there(project, capfd, monkeypatch):
+    made_on(project, "AMD of old", "AMD of old")
     asked = []
+    monkeypatch.setattr(recompute, "processor", lambda: "Intel(R) Xeon(R)")
     monkeypatch.setattr(recompute, "imitating", lambda maker: asked.append(maker) or {"IMITATED": maker})
+    unfinished = project / "verify/checkpoints/results/toy/a/seed=0/state.pt"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.touch()
     assert recompute.verify("toy/a", root=project) == 0 and asked == ["amd"]
     shown = capfd.readouterr().out
-    assert "computed as on the AMD EPYC" in shown and "not judged" not in shown
+    assert "computed as on AMD of old" in shown and "not judged" not in shown
+    assert not unfinished.exists(), "it was computed in another way"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.touch()
+    assert recompute.verify("table", root=project) == recompute.verify("toy/a", root=project) == 0
+    assert unfinished.exists() and "IMITATED" not in capfd.readouterr().out
+
+
+def test_what_cannot_be_imitated_is_compared_with_the_range(project, capfd, monkeypatch):
+    made_on(project, "AMD of old", "AMD of old")
+    monkeypatch.setattr(recompute, "processor", lambda: "Intel(R) Xeon(R)")
 
     def refused(maker):
-        raise WorkspaceError("it can't be imitated")
+        raise WorkspaceError(f"no {maker} here")
 
     monkeypatch.setattr(recompute, "imitating", refused)
     assert recompute.verify("toy/a", root=project) == 0
     shown = capfd.readouterr().out
-    assert "it can't be imitated" in shown and "not judged" in shown and "computed as" not in shown
-    change_provenance(project / "results", "toy/a/seed=1", {"cpu": processor()})  # of two makers
-    assert recompute.verify("toy/a", root=project) == 0 and "it can't be" not in capfd.readouterr().out
+    assert "held to the range of all: no amd here" in shown and "not judged" in shown and "computed as" not in shown
+    made_on(project, "AMD of old", processor())
+    monkeypatch.setattr(recompute, "processor", processor)
+    monkeypatch.setattr(recompute, "maker", lambda cpu: cpu.split()[0])
+    assert recompute.verify("toy/a", root=project) == 0
+    shown = capfd.readouterr().out
+    assert "of several makers: SEED=... compares each by itself" in shown and "no amd" not in shown
+    made_on(project, "", "")
+    assert recompute.verify("toy/a", root=project) == 0 and "made on" not in capfd.readouterr().out
+
+
+def test_a_deployed_policy_is_of_the_processor_on_its_card(project):
+    cell = Cell("deployed@toy", "true", ["results/deployed/toy"], [])
+    (project / "results/deployed/toy").mkdir(parents=True)
+    (project / "results/deployed/toy/card.json").write_text('{"cpu": "AMD of old"}')
+    assert recompute.noted_processors(cell, [], project) == {"AMD of old"}
+    assert recompute.noted_processors(Cell("table", "true", ["results/paper/toy"], []), [], project) == set()
+
+
+def test_policies_that_are_the_same_again_are_left_for_the_studies(project):
+    cell = Cell("train@toy-a", "true", ["results/runs/toy/a"], [0, 1])
+    for seed in (0, 1):
+        policy = project / f"verify/checkpoints/results/toy/a/seed={seed}" / POLICY
+        policy.parent.mkdir(parents=True)
+        save_file({"weights": np.full(3, seed, np.float16)}, policy)
+    change_manifest(project / "results", "toy/a/seed=1", policy_sha256=policy_digest(policy))
+    recompute.leave_policies(cell, [0, 1], project / "verify", project)
+    found = [project / f"checkpoints/results/toy/a/seed={seed}" / POLICY for seed in (0, 1)]
+    assert [path.is_file() for path in found] == [False, True] and found[1].read_bytes() == policy.read_bytes()

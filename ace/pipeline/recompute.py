@@ -7,6 +7,7 @@
 A cell is named by what it is, environment/variant, whichever stage of dvc.yaml makes it. What runs is the stage's own command,
 in a workspace that holds a copy of the committed results without those of the cell itself: a table is recomputed from the
 committed run files. `ace.report.verify` compares. A training that was killed goes on where it was; all else starts afresh.
+Policies that are the same again are left in checkpoints/, where studies look for those that git does not keep.
 """
 
 import argparse
@@ -19,13 +20,15 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from ace.config.files import read_json
 from ace.config.host import processor
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError, ended, minutes, running, surroundings
 from ace.pipeline.vendor import imitating, maker
 from ace.pipeline.workspace import MAKING, WEEKS, check, copy_changed, prepare, read_pipeline
-from ace.run_files import note_provenance, read_provenance, seeds_in
+from ace.run_files import POLICY, note_provenance, policy_digest, read_cell, read_provenance, seeds_in
 
 FOLDER, RUNS = "verify", "results/runs/"
 TRAINED = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
@@ -154,24 +157,53 @@ def bring_results(root, folder):
             path.unlink()
 
 
-def processor_of(cell, seeds, root):
-    """The processor that these runs were all made on, if this one is or can imitate it, with the environment variables that does.
-
-    Returns (name, variables); (None, {}) where they are to be compared as from another processor.
+def imitated(cell, seeds, root):
+    """(name, variables): of another maker's processor, if all these runs were made there and this one can imitate it, and the
+    environment variables for that; else (None, {}), and they are compared as of this processor. Prints which.
     """
-    noted = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs if cell.seeds]
-    names = {each.get(seed, {}).get("cpu", "") for each in noted for seed in seeds}
-    if len(names) != 1 or names == {processor()}:
+    names = {name for name in noted_processors(cell, seeds, root) if name}
+    makers = {maker(name) for name in names}
+    if len(makers) > 1:
+        print("  made on processors of several makers: SEED=... compares each by itself", flush=True)
+    if len(names) != 1 or makers == {maker(processor())}:
         return None, {}
     (name,) = names
     try:
         variables = imitating(maker(name))
     except WorkspaceError as error:
-        print(f"  {error}", flush=True)
+        print(f"  made on {name}, so trained seeds are only held to the range of all: {error}", flush=True)
         return None, {}
-    if variables:
-        print(f"  computed as on the {name} that made it (ace/pipeline/vendor.py)", flush=True)
-    return name if variables else None, variables
+    print(f"  computed as on {name}, where it was made (ace/pipeline/vendor.py)", flush=True)
+    return name, variables
+
+
+def noted_processors(cell, seeds, root):
+    """Names of the processors that trained what a cell needs: its own runs, or the run that is deployed."""
+    if cell.kind == "deployed":
+        return {read_json(root / out / "card.json").get("cpu") for out in cell.outs}
+    if cell.kind not in TRAINED:
+        return set()
+    cells = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs]
+    return {noted.get(seed, {}).get("cpu") for noted in cells for seed in seeds}
+
+
+def only_of(name, folder):
+    """Forgets trainings in the workspace that were left unfinished as on another processor: name, of `imitated`."""
+    marker, name = folder / "checkpoints/imitated", name or ""
+    if not marker.exists() or marker.read_text() != name:
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        marker.parent.mkdir()
+        marker.write_text(name)
+
+
+def leave_policies(cell, seeds, folder, root):
+    """Puts the policies of these runs, if they are the same, where studies look for those that git does not keep."""
+    for out in cell.outs if cell.kind in TRAINED else []:
+        committed = read_cell(root / out)
+        for seed in seeds:
+            policy = Path("checkpoints") / out.replace("/runs/", "/") / f"seed={seed}" / POLICY
+            if (folder / policy).is_file() and policy_digest(folder / policy) == committed[seed].manifest.get("policy_sha256"):
+                copy_changed(folder / policy, root / policy)
 
 
 def recompute(cell, seeds, folder, variables):
@@ -201,7 +233,7 @@ def recompute(cell, seeds, folder, variables):
 
 
 def compare(cell, seeds, folder, root, here):
-    """Prints committed and recomputed side by side. here: of `processor_of`. Returns whether all is within."""
+    """Prints committed and recomputed side by side. here: of `imitated`. Returns whether all is within."""
     command = [PYTHON, "-m", "ace.report.verify", str(root), str(folder), *cell.parts(seeds)]
     command += [f"--here={here}"] if here else []
     return subprocess.run(command, cwd=ROOT, env=surroundings(ROOT)).returncode == 0
@@ -254,12 +286,16 @@ def _verify(name, seed, root, folder):
         print(f"\n[{number}/{len(chosen)}] {title} | {minutes(time.monotonic() - begin_s)} elapsed", flush=True)
         if cell.kind in TRAINED and not name:
             print(f"  drawn at random; again: make verify CELL={cell.name} SEED={seeds[0]}", flush=True)
-        here, variables = processor_of(cell, seeds, root)
+        here, variables = imitated(cell, seeds, root)
+        if cell.kind in {*TRAINED, "deployed"}:
+            only_of(here, folder)
         problem = recompute(cell, seeds, folder, variables)
         if problem:
             print(f"  error: {problem}", flush=True)
         if problem or not compare(cell, seeds, folder, root, here):
             wrong.append(title)
+        else:
+            leave_policies(cell, seeds, folder, root)
     print(f"\nverify: {minutes(time.monotonic() - begin_s)}, {len(chosen) - len(wrong)} of {many} agree")
     if (long or weeks) and not name:
         print("verify: more is committed than was recomputed here, see what was left out above")

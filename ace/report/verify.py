@@ -1,13 +1,13 @@
 """Compares recomputed results with the committed ones, number by number; `make verify` asks it for each cell.
 
-    python -m ace.report.verify COMMITTED RECOMPUTED results/paper/10_table_main results/runs/wcci2020/sac/seed=0
+    python -m ace.report.verify COMMITTED RECOMPUTED results/paper/10_table_main results/runs/wcci2020/sac/seed=0 [--here=CPU]
 
 COMMITTED and RECOMPUTED are workspaces. A path is a file or folder in both, a cell of runs, or a cell's name with /seed=<n>
 behind it, for one seed of it. What is compared, and how closely:
 
-- On the processor that a run was made on (results/provenance/), and on Intel's for AMD's (ace/pipeline/vendor.py), everything is
-  exact: each value of a CSV, Markdown, TEX or JSON file, all rows and entries of a run, the text of its transcript, and the
-  weights of its policy in float16.
+- On the processor that a run was made on (results/provenance/), everything is exact: each value of a CSV, Markdown, TEX or
+  JSON file, all rows and entries of a run, the text of its transcript, and the weights of its policy in float16. So it is
+  on one that imitated it (ace/pipeline/vendor.py): --here then names the other.
 - On another one, too, wherever no neural network has a part: tables, figures' data, claims, scenarios, baselines (AVX2 on
   Intel's and AMD's processors). On other than x86-64, numbers may differ by PUT_TOGETHER or, of simulations, SIMULATED.
 - Not so for training: MKL rounds differently on processors of another maker, and learning amplifies it. There a trained
