@@ -149,7 +149,7 @@ def code_of(path):
     return "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
 
 
-@pytest.mark.parametrize("name", ["03_train", "10_table_main", "studies/proposers_measure"])
+@pytest.mark.parametrize("name", ["03_train", "10_table_main"])
 def test_what_a_notebook_imports_is_in_its_program(name):
     """Against Python: whatever of ace is loaded once its imports have run."""
     code = code_of(ROOT / f"notebooks/{name}.ipynb")

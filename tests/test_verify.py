@@ -578,10 +578,15 @@ def test_what_another_maker_made_is_computed_as_there(project, capfd, monkeypatc
     shown = capfd.readouterr().out
     assert "computed as on AMD of old" in shown and "not judged" not in shown
     assert not unfinished.exists(), "it was computed in another way"
-    unfinished.parent.mkdir(parents=True)
-    unfinished.touch()
-    assert recompute.verify("table", root=project) == recompute.verify("toy/a", root=project) == 0
-    assert unfinished.exists() and "IMITATED" not in capfd.readouterr().out
+
+
+def test_an_unfinished_training_goes_on_in_the_same_way_alone(tmp_path):
+    unfinished = tmp_path / "checkpoints/state.pt"
+    for name, stays in ((None, False), (None, True), ("AMD of old", False), ("AMD of old", True), (None, False)):
+        unfinished.parent.mkdir(exist_ok=True)
+        unfinished.touch()
+        recompute.only_of(name, tmp_path)
+        assert unfinished.exists() == stays
 
 
 def test_what_cannot_be_imitated_is_compared_with_the_range(project, capfd, monkeypatch):
@@ -595,18 +600,19 @@ def test_what_cannot_be_imitated_is_compared_with_the_range(project, capfd, monk
     assert recompute.verify("toy/a", root=project) == 0
     shown = capfd.readouterr().out
     assert "held to the range of all: no amd here" in shown and "not judged" in shown and "computed as" not in shown
-    made_on(project, "AMD of old", processor())
-    monkeypatch.setattr(recompute, "processor", processor)
-    monkeypatch.setattr(recompute, "maker", lambda cpu: cpu.split()[0])
-    assert recompute.verify("toy/a", root=project) == 0
-    shown = capfd.readouterr().out
-    assert "of several makers: SEED=... compares each by itself" in shown and "no amd" not in shown
+
+    cell = Cell("train@toy-a", "true", ["results/runs/toy/a"], [0, 1])
+    made_on(project, "AMD of old", "Intel(R) Xeon(R)")
+    assert recompute.imitated(cell, [0, 1], project) == (None, {})
+    assert "of several makers: SEED=... compares each by itself" in capfd.readouterr().out
     made_on(project, "", "")
-    assert recompute.verify("toy/a", root=project) == 0 and "made on" not in capfd.readouterr().out
+    for seeds in ([0, 1], [1]):
+        assert recompute.imitated(cell, seeds, project) == (None, {}) and not capfd.readouterr().out
 
 
 def test_a_deployed_policy_is_of_the_processor_on_its_card(project):
     cell = Cell("deployed@toy", "true", ["results/deployed/toy"], [])
+    assert recompute.noted_processors(cell, [], project) == set()
     (project / "results/deployed/toy").mkdir(parents=True)
     (project / "results/deployed/toy/card.json").write_text('{"cpu": "AMD of old"}')
     assert recompute.noted_processors(cell, [], project) == {"AMD of old"}

@@ -180,7 +180,8 @@ def imitated(cell, seeds, root):
 def noted_processors(cell, seeds, root):
     """Names of the processors that trained what a cell needs: its own runs, or the run that is deployed."""
     if cell.kind == "deployed":
-        return {read_json(root / out / "card.json").get("cpu") for out in cell.outs}
+        cards = [root / out / "card.json" for out in cell.outs]
+        return {read_json(card).get("cpu") for card in cards if card.is_file()}
     if cell.kind not in TRAINED:
         return set()
     cells = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs]
