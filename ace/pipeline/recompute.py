@@ -87,12 +87,17 @@ def read_cells(folder, root):
     return cells, without
 
 
+def noted(cell, seeds, root):
+    """What results/provenance/ says of each of these runs: a list of dicts, empty where nothing was noted."""
+    cells = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs]
+    return [runs.get(seed, {}) for runs in cells for seed in seeds]
+
+
 def seconds(cell, seeds, root):
     """What a cell took when its results were made, from results/provenance/; a guess for a table or figure."""
     if not cell.seeds:
         return LONG_S if cell.kind in LONG else CHEAP_OTHER_S
-    cells = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs]
-    walls = [noted.get(seed, {}).get("wall_s", {}) for noted in cells for seed in seeds]
+    walls = [each.get("wall_s", {}) for each in noted(cell, seeds, root)]
     return sum(wall.get("train", 0.0) + wall.get("evaluate", 0.0) for wall in walls)
 
 
@@ -182,10 +187,7 @@ def noted_processors(cell, seeds, root):
     if cell.kind == "deployed":
         cards = [root / out / "card.json" for out in cell.outs]
         return {read_json(card).get("cpu") for card in cards if card.is_file()}
-    if cell.kind not in TRAINED:
-        return set()
-    cells = [read_provenance(root / "results", *out.split("/")[2:]) for out in cell.outs]
-    return {noted.get(seed, {}).get("cpu") for noted in cells for seed in seeds}
+    return {each.get("cpu") for each in noted(cell, seeds, root)} if cell.kind in TRAINED else set()
 
 
 def only_of(name, folder):
