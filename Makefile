@@ -72,8 +72,8 @@ $(VENV)/.generator: $(VENV)/.installed
 test: setup $(VENV)/.generator ## all tests (6 to 10 minutes on 2 cores)
 	python -m pytest -n $${ACE_JOBS:-2} --dist loadfile
 
-quick: setup ## SAC and ACE on one grid, in quick/ (7 to 12 minutes on 2 cores)
-	@python -m ace.pipeline.workspace quick
+quick: setup ## SAC and ACE on one grid, in quick/ (7 to 12 minutes on 2 cores); DRY=1 only says what would run
+	@python -m ace.pipeline.workspace quick $(if $(call given,DRY),--dry-run)
 
 paper: setup ## the paper's scale, in paper/ (days, a GPU); DRY=1 only looks whether all is there, with an estimate
 	@python -m ace.pipeline.workspace paper $(if $(call given,DRY),--dry-run)

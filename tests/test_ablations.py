@@ -96,7 +96,7 @@ def test_a_table_shows_what_was_run_and_names_the_rest_in_one_line(make):
     table = ablations.write_ablations(params, results, results / "made")
     text = (results / "made/ablations.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert not [line for line in rows if "not run" in line or "seldom" in line]
+    assert not [line for line in rows if "not run" in line or "rarely" in line]
     missing = text.splitlines()[-1]
     assert labels.label("ace_query_low") in missing and labels.label("ace_query_high") not in missing
     assert "Sparse reward" not in set(table["group"])
@@ -128,11 +128,11 @@ def test_the_answer_follows_from_the_intervals(make):
     params, results = make(levels, main=("ace", "ace_no_critic", "expert_sac"))
     table = ablations.write_ablations(params, results, results / "made")
     ours, others = ablations.answer(table, "survival").splitlines()[:2]
-    assert "2 of 3 differences" in ours and "ACE, f_LLM often minus ACE -12.0 [" in ours and "seldom" not in ours
+    assert "2 of 3 differences" in ours and "ACE, f_LLM often minus ACE -12.0 [" in ours and "rarely" not in ours
     assert "2 of 2 differences" in others
     lines = ablations.largest(table, "survival").splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == [
-        "ACE, sparse reward", "SAC + expert, trained longer", "ACE, f_LLM often", "ACE without g_LLM", "ACE, f_LLM seldom"
+        "ACE, sparse reward", "SAC + expert, trained longer", "ACE, f_LLM often", "ACE without g_LLM", "ACE, f_LLM rarely"
     ]  # fmt: skip
     assert lines[2].endswith(" | 2 |") and lines[3].endswith(" | 3 |")
 
@@ -188,19 +188,17 @@ def test_everything_is_made_without_any_ablation(make, main):
     for draw in (ablation_figures.reasoning, ablation_figures.shaping, ablation_figures.generalisation):
         assert set(draw(params, results, results / "made")["variant"]) <= set(main)
     drawn = ablation_figures.shaping(params, results, results / "made")
-    assert "not run" in ablation_figures.describe_shaping(params, results, drawn)
     assert len(ablation_figures.shaping_table(drawn)) == 2 * ("ace" in main)
-    assert "not run" in ablation_figures.describe_reasoning(params, results)[1]
-    assert "not run" in ablation_figures.describe_generalisation(params, results)
+    assert ablation_figures.differences(params, results, ablation_figures.WITH_LESS).empty
     answered = questions.write(params, results, results / "made")
     ablation_figures.open_questions(params, answered, results / "made")
     made = {path.name for path in (results / "made").iterdir()}
     assert made >= {f"{name}.pdf" for name in ("reasoning", "shaping", "generalisation", "open_questions_figure")}
     assert list(dict.fromkeys(answered["id"])) == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
-    assert "not run" in row(answered, id="Q1")["answer"]
+    assert row(answered, id="Q1")["answer"] == "not run"
     assert np.isnan(row(answered, id="Q1")["estimate"])
     lead = answered[answered["id"] == "Q4"]["answer"].iloc[0]
-    assert lead.startswith("From f_LLM:" if "ace" in main else "Nothing can be said")
+    assert lead == ("From f_LLM" if "ace" in main else "not run")
 
 
 # --- open questions ---
@@ -220,58 +218,51 @@ UP, DOWN, LEVEL = (5.0, 2.0, 8.0), (-5.0, -8.0, -2.0), (1.0, -3.0, 5.0)
 @pytest.mark.parametrize(
     ("text", "gap", "lead"),
     [
-        (UP, LEVEL, "Yes, the description closes the gap:"),
-        (UP, UP, "Partly, the description helps:"),
-        (DOWN, LEVEL, "No, the description lowers survival:"),
-        (LEVEL, LEVEL, "No significant effect of the description:"),
+        (UP, LEVEL, "Yes, the description closes the gap"),
+        (UP, UP, "Partly, the description helps"),
+        (DOWN, LEVEL, "No, the description lowers survival"),
+        (LEVEL, LEVEL, "No significant effect of the description"),
     ],
 )
 def test_answer_1(text, gap, lead):
     found = estimates("Q1", **{"described minus bare index": text, "reward minus action (described)": gap})
-    assert found.startswith(lead)
+    assert found == lead
 
 
-def test_answer_2_names_what_is_worse_and_what_was_not_run():
-    given = {"five rounds minus one": UP, "five rounds minus three": LEVEL, "five: calls": (2026, 2000, 2100)}
-    found = estimates("Q2", **given)
-    assert found.startswith("It matters: five rounds survive longer than one, but not significantly longer than three")
-    assert "five 2,026)" in found and "five rounds minus none: not run" in found
-    found = estimates("Q2", **given, **{"the corpus: calls": (341580, 341580, 341580)})
-    assert "five 2,026" in found and "341,580" in found
-    assert estimates("Q2", **{"five rounds minus one": LEVEL}).startswith("No significant difference")
-    assert estimates("Q2", **{"five rounds minus none": UP}).startswith("Not answered"), "another method"
+def test_answer_2_is_of_rounds_alone():
+    one, three, none = (f"five rounds minus {name}" for name in ("one", "three", "none"))
+    assert estimates("Q2", **{one: UP, three: LEVEL}) == "Five rounds survive longer than one"
+    assert estimates("Q2", **{one: UP, three: UP}) == "Five rounds survive longer than one and three"
+    assert estimates("Q2", **{one: LEVEL, three: LEVEL, none: UP}) == "No significant difference", "LLM4Teach is another method"
+    assert estimates("Q2", **{none: UP}) == "not run"
 
 
 @pytest.mark.parametrize(
     ("entropy", "fall", "lead"),
     [
-        ((0.9, 0.5, 1.2), (2.0, 0.0, 5.0), "Yes, training stays stable: the entropy did not collapse"),
-        ((0.05, 0.0, 0.09), (2.0, 0.0, 5.0), "No, training does not stay stable: the entropy collapsed"),
-        ((0.9, 0.5, 1.2), (20.0, 12.0, 30.0), "No, training does not stay stable: the entropy did not collapse"),
-        ((0.3, 0.05, 0.9), (2.0, 0.0, 5.0), "Only in part: the entropy collapsed in some runs"),
+        ((0.9, 0.5, 1.2), (2.0, 0.0, 5.0), "Yes, training stays stable"),
+        ((0.05, 0.0, 0.09), (2.0, 0.0, 5.0), "No, training does not stay stable"),
+        ((0.9, 0.5, 1.2), (20.0, 12.0, 30.0), "No, training does not stay stable"),
+        ((0.3, 0.05, 0.9), (2.0, 0.0, 5.0), "Only in part"),
         ((0.9, np.nan, np.nan), (2.0, np.nan, np.nan), "Yes, training stays stable"),  # a single run
         ((0.9, 0.5, 1.2), (7.0, 0.0, 21.0), "Yes, training stays stable on average, but instability is not excluded"),
     ],
 )
 def test_answer_3(entropy, fall, lead):
-    assert estimates("Q3", **{"entropy at the end": entropy, "best minus last validation": fall}).startswith(lead)
+    assert estimates("Q3", **{"entropy at the end": entropy, "best minus last validation": fall}).partition(" (")[0] == lead
 
 
 def test_answers_4_to_6():
     roles = {"f_LLM alone minus neither": UP, "g_LLM alone minus neither": LEVEL}
-    assert estimates("Q4", **roles).startswith("From f_LLM:")
-    assert estimates("Q4", **dict.fromkeys(roles, UP)).startswith("From f_LLM and g_LLM:")
+    assert estimates("Q4", **roles) == "From f_LLM"
+    assert estimates("Q4", **dict.fromkeys(roles, UP)) == "From f_LLM and g_LLM"
     assert estimates("Q4", **dict.fromkeys(roles, LEVEL)).startswith("Neither role alone")
-    leads = {"Credit assignment:": UP, "Worse than noise:": DOWN, "Not significantly different from noise:": LEVEL}
+    leads = {"Credit assignment": UP, "Worse than noise": DOWN, "Not significantly different from noise": LEVEL}
     for lead, pooled in leads.items():
-        assert estimates("Q5", **{"g_LLM minus random, mean over K": pooled}).startswith(lead)
-    names = ("half: ACE (often) minus SAC", "ACE (often): all minus half", "ACE (seldom): all minus half")
-    assert estimates("Q6", **dict(zip(names, (UP, UP, LEVEL), strict=True))).startswith("Yes, ")
-    assert ", at a loss" not in estimates("Q6", **dict(zip(names, (UP, LEVEL, LEVEL), strict=True)))
-    seldom = estimates("Q6", **dict(zip(names, (UP, LEVEL, UP), strict=True)))
-    assert "stays ahead of SAC, at a loss where f_LLM is asked seldom: " in seldom
-    assert "ACE (seldom): all minus half +5.0 [+2.0, +8.0] points, significant" in seldom
-    assert "not significantly ahead" in estimates("Q6", **dict(zip(names, (LEVEL, UP, UP), strict=True)))
+        assert estimates("Q5", **{"g_LLM minus random, mean over K": pooled}) == lead
+    ahead = "half: ACE (often) minus SAC"
+    assert estimates("Q6", **{ahead: UP}).startswith("Yes, ") and "not significantly" in estimates("Q6", **{ahead: LEVEL})
+    assert estimates("Q6") == "not run"
     assert answers.sign(Estimate(1, 0, 2)) == 0  # it touches 0
 
 
@@ -284,11 +275,11 @@ def test_contrasts_by_hand(make):
     pooled = row(table, contrast="g_LLM minus random, mean over K")
     assert pooled["estimate"] == pytest.approx((16 + 12 + 20 + 0) / 4)
     assert pooled["n"] == "1 env x 2 seeds x 8 episodes"
-    assert pooled["answer"].startswith("Credit assignment:")
+    assert pooled["answer"] == "Credit assignment"
     assert row(table, contrast="K = 0.2: g_LLM minus random")["estimate"] == pytest.approx(12)
     roles = table[table["id"] == "Q4"].set_index("contrast")  # of these, all have three seeds
     assert roles.loc["g_LLM alone minus neither", "n"] == "1 env x 3 seeds x 8 episodes"
-    assert roles.loc["both beyond the sum", "estimate"] == pytest.approx((70 + 71 + 0) / 3 - 61 - 41 + 41)
+    assert roles.loc["interaction", "estimate"] == pytest.approx((70 + 71 + 0) / 3 - 61 - 41 + 41)
     text = (results / "made/open_questions.md").read_text()
     assert not [line for line in text.splitlines() if line.startswith("| Q2 | five rounds minus")]
     assert "Q2 five rounds minus one" in text.splitlines()[-1], "what was not run is one line"
@@ -300,12 +291,13 @@ def test_sparse_reward_is_read_from_training(make):
     table = questions.write(params, results, results / "made")
     assert row(table, contrast="entropy at the end")["estimate"] == pytest.approx(0.5)  # of a target of 1
     assert row(table, contrast="best minus last validation")["estimate"] == pytest.approx(0)
-    assert row(table, contrast="ACE minus SAC (sparse)")["answer"].startswith("Yes, training stays stable:")
+    assert row(table, contrast="ACE minus SAC (sparse)")["answer"].startswith("Yes, training stays stable")
 
 
 def test_outages_are_taken_from_their_table_once_it_is_there(make):
     params, results = make()
-    assert "With a line out: ACE minus SAC: not run" in questions.write(params, results, results / "made")["answer"].iloc[-1]
+    without = questions.write(params, results, results / "made")
+    assert not without["contrast"].str.startswith("outages").any()
     columns = ["env", "outage", "variant", "minus_sac", "minus_sac_low", "minus_sac_high"]
     lines = [[ENV, "all", "ace", 12.0, 4.0, 20.0], [ENV, "line 1", "ace", 1.0, 0.0, 2.0]]
     outages = pd.DataFrame(lines, columns=columns).assign(change=-3.0, change_low=-5.0, change_high=-1.0)
@@ -313,20 +305,20 @@ def test_outages_are_taken_from_their_table_once_it_is_there(make):
     outages.assign(n_seeds=5, n_episodes=15).to_csv(results / questions.OUTAGES, index=False)
     found = row(questions.write(params, results, results / "made"), contrast="outages: ACE minus SAC")
     assert (found["estimate"], found["ci_low"], found["n"]) == (12, 4, "1 env x 5 seeds x 15 episodes")
-    assert "With a line out: ACE minus SAC +12.0 [+4.0, +20.0] points, significant" in found["answer"]
-    assert "SAC + expert minus ACE: not run" in found["answer"]  # such a table has no column minus_ace either
+    text = (results / "made/open_questions.md").read_text()
+    assert "Q6 outages: SAC + expert minus ACE" in text.splitlines()[-1]  # such a table has no column minus_ace either
     control = outages.assign(variant=["expert_sac", "ace"], minus_ace=-4.0, minus_ace_low=-9.0, minus_ace_high=1.0)
     control.assign(n_seeds=5, n_episodes=15).to_csv(results / questions.OUTAGES, index=False)
     found = row(questions.write(params, results, results / "made"), contrast="outages: SAC + expert minus ACE")
-    assert "SAC + expert minus ACE -4.0 [-9.0, +1.0] points, not significant" in found["answer"]
+    assert found[["estimate", "ci_low", "ci_high"]].tolist() == [-4, -9, 1]
 
 
 def test_one_question_is_looked_at_alone(make):
     params, results = make()
     table = questions.write(params, results, results / "made")
     one = questions.answered(table, "Q4")
-    assert one.startswith("**Q4 ") and "**Q3" not in one and one.count("*Answer.*") == 1
-    assert questions.answered(table).count("*Answer.*") == 6
+    assert one.startswith("**Q4 ") and "**Q3" not in one and one.count("*Answer*") == 1
+    assert questions.answered(table).count("*Answer*") == 6
     assert questions.answered(table) in (results / "made/open_questions.md").read_text()
     with pytest.raises(ReportError, match="no question Q7; there are Q1, Q2"):
         questions.answered(table, "Q7")

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from test_ablations import ENV, make  # noqa: F401
 from test_report import EPISODE_EASE, results, row, small_grid, template  # noqa: F401
 
-from ace.report import ablation_figures, figures, runs, style, tables
+from ace.report import ablation_figures, figures, labels, runs, style, tables
 from ace.report.runs import ReportError
 
 
@@ -55,29 +55,6 @@ def test_seed_without_training_is_named(grid, results):
         figures.learning_curves(grid, results, results / "paper")
 
 
-def test_what_is_said_of_the_ends_follows_from_the_seeds(grid, results):
-    data = figures.learning_data(runs.read(grid, results, ["sac", "ace", "ace_no_critic"]))
-    line = figures.describe_ends(data).split("\n")[0]
-    assert (
-        "ACE goes from 63 at 500 decisions to 67.6 (seeds 66.6" in line and "SAC goes from 33 at 500 decisions" in line
-    )
-    assert "even its lowest seed above the highest of SAC" in line and "none of the 2 others" in line
-    end = (data["variant"] == "sac") & (data["decisions"] == 1500)
-    data.loc[end, "high"] = 70.0
-    line = figures.describe_ends(data).split("\n")[0]
-    assert "the ranges of their seeds overlap" in line and "1 of the 2 others" in line
-    data.loc[end, "value"] = 69.0
-    assert "ACE is not above SAC; the highest mean at the end is SAC's, 69 " in figures.describe_ends(data)
-    assert "SAC" not in figures.describe_ends(data[data["variant"] == "ace"])
-
-
-def test_an_end_against_methods_trained_for_much_longer_says_nothing(grid, results):
-    data = figures.learning_data(runs.read(grid, results, ["sac", "ace"]))
-    longer = data[data["variant"] == "ace"].assign(variant="ace_no_critic", value=99.0)
-    longer["decisions"] *= 4
-    assert "highest mean at the end is ACE's" in figures.describe_ends(pd.concat([data, longer]))
-
-
 @pytest.mark.parametrize("n", [0, 1, 6, 7, 12, 13])
 def test_a_panel_has_at_most_six_methods_and_all_are_drawn_once(n):
     names = ["ace_literal", "sac", "a", "ace", "b", "expert_sac", "c", "d", "frequency_refine", "e", "f", "g", "h"][:n]
@@ -87,9 +64,18 @@ def test_a_panel_has_at_most_six_methods_and_all_are_drawn_once(n):
     assert set(names) & set(style.FIRST) <= set(panels[0]) if n else panels == []
 
 
-def test_a_method_looks_the_same_in_every_selection():
-    alone = {name: style.lines([name])[name] for name in style.LINES}
-    assert style.lines([*style.LINES, "mine"]) == {**alone, "mine": style.MORE_LINES[0]}
+def test_a_method_looks_the_same_in_every_figure_and_like_no_other(grid, results):
+    assert len(set(style.LINES.values())) == len(style.LINES)
+    read = runs.read(grid, results)
+    data = tables.summarise(read, ["survival"])
+    curves = figures._draw_curves(grid, figures.learning_data(read), "y")
+    bars = figures._draw_comparison(grid, data, "survival", "")
+    drawn = {line.get_label(): line.get_color() for line in curves.axes[0].lines if not line.get_label().startswith("_")}
+    assert drawn == {labels.label(name): style.LINES[name][0] for name in ("sac", "ace", "ace_no_actor", "ace_no_critic")}
+    panel = bars.axes[0]
+    rows = dict(zip(panel.get_yticks(), (text.get_text() for text in panel.get_yticklabels()), strict=True))
+    marks = {rows[line.get_ydata()[0]]: line.get_color() for line in panel.lines if line.get_marker() == "o"}
+    assert marks == drawn
 
 
 def test_more_methods_than_a_panel_holds_fill_a_second_figure(grid, results, monkeypatch):
@@ -214,49 +200,41 @@ def test_figures_are_the_same_bytes_twice_and_name_what_is_missing(make):
     assert "ace_half_sac" not in set(data["variant"])
 
 
-def test_what_is_said_of_reasoning(make):
+def test_differences_are_of_common_seeds_and_of_what_was_run(make):
     params, results = make({"ace_rounds_1": 0.60, "ace_no_bad_case": 0.70})
-    table, told = ablation_figures.describe_reasoning(params, results)
+    table = ablation_figures.differences(params, results, ablation_figures.WITH_LESS)
     found = row(table, variant="ACE, one round")
-    assert found["minus ACE, points"] == pytest.approx(-10) and (found["seeds"], len(table)) == (2, 2)
-    below, level = told.split("\n")
-    assert (
-        "below ACE: ACE, one round (-10.0 [" in below and "No significant" in level and "ACE without bad cases" in level
-    )
-    assert "three rounds" not in told
+    assert found["difference, points"] == pytest.approx(-10) and (found["minus"], found["seeds"], len(table)) == ("ACE", 2, 2)
+    assert ablation_figures.differences(params, results, ablation_figures.HALVED).empty
 
 
-def test_what_is_said_of_generalisation(make):
+def test_half_of_the_scenarios_minus_all_of_them(make):
     params, results = make({"ace_query_low": 0.6, "ace_half_query_low": 0.4, "ace_half_sac": 0.405})
-    told = ablation_figures.describe_generalisation(params, results)
-    assert "ACE, f_LLM seldom -20.0 [-2" in told and "SAC +0.5 [" in told and "often" not in told
-    assert told.index("significant loss") < told.index("SAC") < told.index("not significant")
+    table = ablation_figures.differences(params, results, ablation_figures.HALVED)
+    assert table["difference, points"].tolist() == pytest.approx([-20, 0.5]) and table["minus"].iloc[1] == "SAC"
     named = ablation_figures._draw_generalisation(
         ablation_figures.generalisation(params, results, results / "paper"), pool=(7, "weeks")
     )
     (panel,) = named.axes
     assert [tick.get_text() for tick in panel.get_xticklabels()] == ["100 % (7 weeks)", "50 % (4 weeks)"]
     assert [text.get_text() for text in named.legends[0].get_texts()] == [
-        "ACE, f_LLM seldom (every 75 decisions)",
+        "ACE, f_LLM rarely (every 75 decisions)",
         "SAC",
     ]
 
 
-def test_what_is_said_of_shaping(make):
+def test_the_means_of_the_shaping_figure(make):
     control = {"ace_random_K01": 0.65, "ace_random_K04": 0.70}
     params, results = make({"ace_K01": 0.5, "ace_K08": 0.8, **control})
     for seed in (0, 1):
         q_std = [1, 2, 5.0 + seed]
         change_training(results, f"{ENV}/ace_K08/seed={seed}", lambda curve, q_std=q_std: curve.assign(q_std=q_std))
-    drawn = ablation_figures.shaping(params, results, results / "paper")
-    told = ablation_figures.describe_shaping(params, results, drawn)
-    assert "0.900 at K = 0.1 and 5.500 at K = 0.8; the ranges of their seeds do not overlap" in told
-    assert "0.900 at K = 0.1 and 0.900 at K = 0.4; the ranges of their seeds overlap" in told
-    assert "overlap at 2 of 2 K" in told and "+30.0 [" in told and "significant at 1 of 2 K, above 0 at 0" in told
-    table = ablation_figures.shaping_table(drawn)
+    table = ablation_figures.shaping_table(ablation_figures.shaping(params, results, results / "paper"))
     names = ["g_LLM, K = 0.1", "g_LLM, K = 0.4", "g_LLM, K = 0.8", "random control, K = 0.1", "random control, K = 0.4"]
     assert list(table.index) == [*names, "no shaping"]
     assert table.loc["g_LLM, K = 0.8"].tolist() == pytest.approx([5.5, 500, 80.5], abs=1)
+    against = ablation_figures.differences(params, results, ablation_figures.JUDGED_MINUS_RANDOM)
+    assert against["difference, points"].tolist() == pytest.approx([-15, 0])
 
 
 @pytest.mark.parametrize("bottom", [0.0, 40.0])

@@ -496,7 +496,7 @@ def test_an_empty_file_of_dvcs_locks_is_removed(tmp_path):
     rwlock = tmp_path / ".dvc/tmp/rwlock"
     for text in ("{}", ""):
         rwlock.write_text(text)
-        repro.mend_lock(tmp_path)
+        repro.repair_lock(tmp_path)
         assert rwlock.exists() == bool(text)
 
 

@@ -66,6 +66,7 @@ def test_a_dry_run_of_quick_passes_and_leaves_nothing():
     assert "FAIL" not in done.stdout and "all checks passed; nothing was run" in done.stdout
     assert " 2 train," in done.stdout and "train@wcci2020-sac" in done.stdout
     assert "measured as a whole: " in done.stdout and "results/runs/wcci2020/ace" in done.stdout
+    assert "0 s  language models, 0 in all" in done.stdout and "diagnosis" not in done.stdout, "it has no such stages"
     assert (ROOT / "quick/params.yaml").is_file() == before
 
 

@@ -456,20 +456,6 @@ def test_a_line_for_each_proposer_with_the_policy_that_learnt_from_it(tmp_path):
     assert len(pd.read_csv(tmp_path / "show/proposers_figure.csv")) == 6
 
 
-@pytest.mark.parametrize(
-    "low, high, said",
-    [
-        (-8, 2, "points: not significant"),
-        (-8, -1, "it has not learnt all that its teacher does"),
-        (1, 8, "it is ahead of its teacher"),
-    ],
-)
-def test_what_is_said_follows_from_the_interval(tmp_path, low, high, said):
-    params = of_report(tmp_path, {("model", "ace"): {"minus_proposer_low": low, "minus_proposer_high": high}})
-    text = drawn.sentences(drawn.read(params, tmp_path))
-    assert said in text and "would lead SAC by +20.0" in text and "ACE leads by +20.0" in text
-
-
 def test_the_figure_has_the_same_bytes_twice_and_a_missing_file_is_named(tmp_path):
     params = of_report(tmp_path)
     drawn.write_proposers(params, tmp_path, tmp_path / "show")

@@ -870,7 +870,7 @@ def test_readme_is_renewed_and_staleness_found(params, results, tmp_path):
     assert text.startswith("# Title\n")
     assert text.endswith(f"{claims_text.END}\nmore\n")
     cells = next(line for line in text.splitlines() if line.startswith("| C2 ")).strip("| ").split(" | ")
-    assert cells[1] == "77 % against 39.5 %" and cells[2].startswith("30 [") and cells[4] == "reproduced"
+    assert cells[1] == "77 % against 39.5 %" and cells[2].startswith("30.0 [") and cells[4] == "reproduced"
     readme.write_text(text.replace("77 %", "78 %"))
     assert claims_text.readme_is_stale(readme, table)
 
@@ -894,7 +894,14 @@ def test_command_prints_claims_and_where_to_look(params, results, tmp_path, monk
     assert claims.main([]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 121
-    assert [line.split()[0] for line in out.splitlines()[1:15]] == [f"C{i}" for i in range(1, 15)]
+    tested = claims.read_written(workspace / "results").query("n != ''")["id"].tolist()
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("C") and " " in line] == tested
+    main, paired = (pd.read_csv(workspace / f"results/paper/10_table_main/{name}.csv") for name in ("main", "paired"))
+    for env in ENVS:
+        means = main[(main["env"] == env) & (main["metric"] == "survival")].set_index("variant")["mean"]
+        assert f"SAC {means['sac']:.1f}, ACE {means['ace']:.1f}, " in out
+        pairs = paired[(paired["metric"] == "survival") & (paired["a"] == "ace") & (paired["b"] == "sac")].set_index("env")
+        assert f"  ACE minus SAC: {pairs.loc[env, 'difference']:+.1f} [" in out
     assert "results/paper/10_table_main/main.md" in out
     assert claims.main(["--raedme"]) == 1
     monkeypatch.chdir(tmp_path)

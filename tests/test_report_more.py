@@ -107,18 +107,6 @@ def test_latencies_are_compared_only_where_they_are_far_apart(results):
 # --- environments ---
 
 
-def test_actions_against_the_papers():
-    row = {"env": "x", "grid2op": "l2rpn_wcci_2020", "actions": 60_001, "hub": 3, "hub_share": 0.98}
-    large = row | {"grid2op": "other", "env": "y"}
-    grids = pd.DataFrame([row, large, large | {"actions": 60_000}])
-    measured = {"env": "x", "split": "train", "reconnect": 12.34, "greedy": 90.0, "easy_share": 25.0, "hopeless_share": 5.0}
-    table = pd.DataFrame([measured, measured | {"split": "validation", "reconnect": 99.0}])
-    ours, other, small = environments.sentences(table, grids).splitlines()
-    assert "60,001 actions" in ours and "names this grid" in ours and "98.0 % are at substation 3" in ours
-    assert "12.3 %" in ours and "90.0 %" in ours and "99.0" not in ours and "%, " not in other
-    assert "our reading" in other and "not one of the paper's" in small
-
-
 def test_parallel_lines_share_a_label():
     texts = []
 

@@ -169,7 +169,7 @@ def noted(lock):
     return set(NOTED.findall(lock.read_text(encoding="utf-8")))
 
 
-def mend_lock(folder, kept_now=False):
+def repair_lock(folder, kept_now=False):
     """Puts the copy back where dvc.lock is half a file: empty or cut in a line, or with fewer stages than what was kept_now.
 
     DVC's own file of locks, which it would not read any more, goes where it is empty.
@@ -194,12 +194,12 @@ def repro(folder, targets=()):
 
     Returns DVC's exit code.
     """
-    mend_lock(folder)
+    repair_lock(folder)
     keep_lock(folder)
     try:
         return _repro(folder, targets)
     finally:  # also when it is stopped
-        mend_lock(folder, kept_now=True)
+        repair_lock(folder, kept_now=True)
 
 
 def _repro(folder, targets):

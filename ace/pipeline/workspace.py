@@ -26,7 +26,17 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from ace.pipeline.kernel import PREFIX, PYTHON
-from ace.pipeline.repro import ROOT, WorkspaceError, dvc, ended, expected_s, mend_lock, repro, stage_names, surroundings
+from ace.pipeline.repro import (
+    ROOT,
+    WorkspaceError,
+    dvc,
+    ended,
+    expected_s,
+    repair_lock,
+    repro,
+    stage_names,
+    surroundings,
+)
 
 WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
@@ -179,7 +189,7 @@ def check(root, params_file):
 
     DVC deletes the outputs of a stage before it starts the stage, which would notice the mistake only then.
     """
-    mend_lock(root)
+    repair_lock(root)
     command = [PYTHON, "-c", CHECK, str(params_file)]
     done = subprocess.run(command, cwd=root, env=surroundings(root), capture_output=True, text=True)
     if done.returncode:
@@ -275,6 +285,8 @@ def dry_run(name, root=ROOT):
         )
     command = [PYTHON, "-m", "ace.preflight", str(params_file), "--workspace", str(root / name)]
     command += ["--beside-s", str(beside_s)]
+    made = [name for name in ("language_model@", "measure@diagnosis-") if any(stage.startswith(name) for stage in stages)]
+    command += ["--made", ",".join(made)]
     sys.stdout.flush()
     return subprocess.run(command, cwd=root, env=surroundings(root)).returncode
 

@@ -272,13 +272,14 @@ def waves(n_seeds, jobs):
     return math.ceil(n_seeds / max(min(jobs, n_seeds), 1))
 
 
-def lines(params, cells, jobs, beside_s, workspace, home):
-    """The estimate as text. beside_s: seconds of all stages without a cell; home: the repository, with results/."""
+def lines(params, cells, jobs, beside_s, workspace, home, models=True):
+    """The estimate as text. beside_s: seconds of all stages without a cell; home: the repository, with results/; models: whether
+    the embedded ones are made."""
     results = Path(home) / "results"
     estimate = Estimate(params, [Path(workspace) / "results", results], results)
     try:
         rows = [(cell, estimate.of(cell)) for cell in cells]
-        models_s, models = _of_models(params, estimate)
+        models_s, n_models = _of_models(params, estimate, models)
     except NotMeasured as missing:
         yield f"time: no estimate, {missing}"
         return
@@ -292,7 +293,7 @@ def lines(params, cells, jobs, beside_s, workspace, home):
         if spent.rounds:
             parts.append(f"{spent.rounds} LoRA rounds {span(spent.lora_s)}")
         yield "  " + ", ".join(parts).replace("x, ", "x ")
-    yield f"  {span(models_s):>10s}  language models, {models} in all"
+    yield f"  {span(models_s):>10s}  language models, {n_models} in all"
     yield f"  {span(beside_s):>10s}  tables, figures and the rest"
     makers = sorted({run["cpu"] for runs in estimate.measured.values() for run in runs})
     yield f"rests on (measured on {', '.join(makers)}):"
@@ -305,9 +306,9 @@ def lines(params, cells, jobs, beside_s, workspace, home):
         yield f"  beside it, measured as a whole: {estimate.speed['quick_min']:.1f} min (results/benchmarks.csv, quick_min)"
 
 
-def _of_models(params, estimate):
-    """Seconds of the stages that make language models, and how many they make."""
-    grid, embedded = params.grid, len(params.grid.environments) * (1 + len(params.grid.other_model))
+def _of_models(params, estimate, made):
+    """Seconds of the stages that make language models, and how many they make. made: whether those of `language_model`."""
+    grid, embedded = params.grid, len(params.grid.environments) * (made + len(params.grid.other_model))
     also, tuned = len(grid.also.environments), len(grid.pretrained.environments)
     spent_s = estimate.model_s() * embedded + ALSO_MODEL_S * also
     return spent_s + (estimate.pretrained_s() * tuned if tuned else 0.0), embedded + also + tuned

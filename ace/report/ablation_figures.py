@@ -1,7 +1,6 @@
-"""Figures of the ablations: reasoning (Fig. 4), shaping (Fig. K), generalisation, and the open questions' contrasts; and what
-each says, in generated sentences.
+"""Figures of the ablations: reasoning (Fig. 4), shaping (Fig. K), generalisation, and the open questions' contrasts.
 
-Each is saved as PNG, SVG and PDF with the CSV of its points and a Markdown file with the note on it. A row without a seed
+Each is saved as PNG and PDF with the CSV of its points and a Markdown file with the note on it. A row without a seed
 is the mean of all seeds, with low and high; the rows with one are the seeds' own means, the small dots. All variants of a
 figure are shown on the seeds that all of them were run with. What is not in the declared set of runs is left out and named
 below the figure.
@@ -16,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
 from ace import stats
-from ace.report import answers
 from ace.report.ablations import NOT_RUN, available, pair, value_at
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
@@ -24,12 +22,13 @@ from ace.report.questions import JUDGED
 from ace.report.runs import ReportError
 from ace.report.style import LINES, legend_at_foot, note_absent, theme, write_figure
 from ace.report.tables import scale_of
-from ace.stats import Estimate
 
 REASONING = ["ace_no_bad_case", "ace_rounds_1", "ace_rounds_3", "ace"]
 NO_CRITIC = "ace_no_critic"  # the level that no shaping reaches
 SHAPING = ["ace_K01", "ace_K02", "ace", "ace_K08", *(f"ace_random_K{k}" for k in ("01", "02", "04", "08")), NO_CRITIC]
-HALVED = [("ace_query_high", "ace_half_query_high"), ("ace_query_low", "ace_half_query_low"), ("sac", "ace_half_sac")]
+WITH_LESS = [("ace_no_bad_case", "ace"), ("ace_rounds_1", "ace"), ("ace_rounds_3", "ace")]
+JUDGED_MINUS_RANDOM = [(variant, f"ace_random_K{k}") for k, variant in JUDGED.items()]
+HALVED = [("ace_half_query_high", "ace_query_high"), ("ace_half_query_low", "ace_query_low"), ("ace_half_sac", "sac")]
 GENERALISATION = ["ace_query_high", "ace_query_low", "sac", "ace_half_query_high", "ace_half_query_low", "ace_half_sac"]
 SURVIVAL = "Survival in the test, % of the horizon"
 IN_FULL = {"five rounds minus none": "five rounds minus none (LLM4Teach)"}  # names of contrasts
@@ -104,7 +103,7 @@ def shaping(params, results, folder):
 
 
 def generalisation(params, results, folder):
-    """Trained on all or on half of the scenarios, f_LLM asked often or seldom, and SAC. Returns the table drawn."""
+    """Trained on all or on half of the scenarios, f_LLM asked often or rarely, and SAC. Returns the table drawn."""
     keys = {"share": "train.share", "refine": "refine.enabled", "every": "refine.every"}
     weeks = params.environment(params.grid.ablations.environment).weeks
     pool = params.scenarios.train, "weeks" if weeks else "scenarios"
@@ -124,38 +123,15 @@ def open_questions(params, table, folder):
     return data
 
 
-def describe_reasoning(params, results):
-    """Which of REASONING differ significantly from ACE: (table of the differences, Markdown)."""
-    found = _differences(params, results, [(variant, "ace") for variant in REASONING if variant != "ace"])
-    rows = [[label(a), *each.difference, each.mean_b, each.n_seeds] for (a, _), each in found.items()]
-    columns = ["variant", "minus ACE, points", "95 % low", "95 % high", "ACE on these seeds, %", "seeds"]
-    text = answers.against({label(a): each.difference for (a, _), each in found.items()}, label("ace"))
-    return pd.DataFrame(rows, columns=columns), text
-
-
-def describe_generalisation(params, results):
-    """What half of the training scenarios cost, in a sentence."""
-    found = _differences(params, results, HALVED)  # all minus half, as in open question 6: the same interval
-    turned = {whole: -difference for (whole, _), (difference, *_) in found.items()}
-    return answers.halving({label(whole): estimate for whole, estimate in turned.items()})
-
-
-def describe_shaping(params, results, drawn):
-    """Variability of Q, convergence and survival over K, and the control, as Markdown. drawn: as `shaping` returns it."""
-    judged = {judge: list(dict.fromkeys(drawn.loc[drawn["judge"] == judge, "variant"])) for judge in JUDGES}
-    lines = []
-    for metric, (name, digits) in MEASURES.items():
-        sweeps = {judge: _sweep(drawn, metric, variants) for judge, variants in judged.items()}
-        for judge, variants in judged.items():
-            ends = _differences(params, results, [(variants[-1], variants[0])]) if len(variants) > 1 else {}
-            difference = next(iter(ends.values())).difference if metric == "survival" and ends else None
-            lines.append(answers.trend(f"{name}, {JUDGES[judge]}", sweeps[judge], digits, difference))
-        if metric != "survival":
-            lines.append(answers.overlapping(f"{name}, {JUDGES['llm']} against {JUDGES['random']}", *sweeps.values()))
-    found = _differences(params, results, [(variant, f"ace_random_K{k}") for k, variant in JUDGED.items()])
-    name = f"{MEASURES['survival'][0]}, {JUDGES['llm']} minus {JUDGES['random']}"
-    lines.append(answers.differing(name, [each.difference for each in found.values()]))
-    return "\n".join(f"- {line}" for line in lines if line) or f"Nothing can be said: {NOT_RUN}."
+def differences(params, results, pairs):
+    """Survival of the first of each pair minus that of the second, on the seeds that both have: a table, a row for each pair
+    of which both were run."""
+    runs, ran = available(params, results, [variant for each in pairs for variant in each])
+    env = params.grid.ablations.environment
+    found = {(a, b): pair(runs, env, a, b, "survival") for a, b in pairs if {a, b} <= set(ran)}
+    rows = [[label(a), label(b), *each.difference, each.n_seeds] for (a, b), each in found.items()]
+    columns = ["variant", "minus", "difference, points", "95 % low", "95 % high", "seeds"]
+    return pd.DataFrame(rows, columns=columns).round(1)
 
 
 def shaping_table(drawn):
@@ -167,19 +143,6 @@ def shaping_table(drawn):
     table = means.assign(shaping=means["variant"].map(names), measure=means["metric"].map(measures))
     table = table.pivot_table(index="shaping", columns="measure", values="value", sort=False)
     return table.round(dict(MEASURES.values())).rename_axis(index="rewards moved by", columns=None)
-
-
-def _sweep(drawn, metric, variants):
-    """K -> Estimate of a metric, for the variants."""
-    means = drawn[drawn["seed"].isna() & (drawn["metric"] == metric) & drawn["variant"].isin(variants)]
-    return {row.K: Estimate(row.value, row.low, row.high) for row in means.sort_values("K").itertuples()}
-
-
-def _differences(params, results, pairs):
-    """(a, b) -> `ablations.Pair` of survival, for the pairs of which both were run."""
-    runs, ran = available(params, results, [variant for each in pairs for variant in each])
-    env = params.grid.ablations.environment
-    return {(a, b): pair(runs, env, a, b, "survival") for a, b in pairs if {a, b} <= set(ran)}
 
 
 def _figure(params, results, folder, name, title, text, variants, draw, metrics=("survival",), **settings):
@@ -306,7 +269,7 @@ def _draw_generalisation(data, pool):
         (rows, look, f"ACE, f_LLM {how} (every {rows['every'].iloc[0]:g} decisions)")
         for how, ending, look in (
             ("often", "_high", LINES["ace_query_high"]),
-            ("seldom", "_low", LINES["ace_query_low"]),
+            ("rarely", "_low", LINES["ace_query_low"]),
         )
         if len(rows := refining[refining["variant"].str.endswith(ending)])
     ]
@@ -319,7 +282,7 @@ def _draw_generalisation(data, pool):
     panel.set_xticks(range(len(shares)), names)
     panel.set_xlim(-0.5, max(len(shares), 1) - 0.5)
     _survival_axis(panel, data)
-    panel.set_xlabel(f"Training {pool[1]} to draw from; the test is of others")
+    panel.set_xlabel(f"Training {pool[1]} (those of the test are others)")
     panel.set_title("marker: mean over seeds and episodes, bar: 95 % interval", fontsize="small")
     legend_at_foot(figure, panel)
     return figure

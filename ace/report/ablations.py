@@ -1,4 +1,4 @@
-"""Table 3: ACE taken apart, group by group (`contrasts.yaml`), every variant compared with the reference of its group.
+"""Table 3: the ablations, group by group (`contrasts.yaml`), every variant compared with the reference of its group.
 
 Ablations run on one environment with fewer seeds than ACE has. So a difference takes the seeds that both were run with
 (they share the start of the networks and the order of the scenarios) and identical test episodes; the seeds of each count by
@@ -139,7 +139,7 @@ def write_ablations(params, results, folder):
     write_csv(table, Path(folder) / "ablations.csv")
     parts = {"Results": (RESULTS, shown), "What they used": (BUDGETS, list(used.values()))}
     missing = [name for name in names if name not in ran]
-    title = f"ACE taken apart, {grid_label(env)}, {runs.tested()}"
+    title = f"Ablations, {grid_label(env)}, {runs.tested()}"
     write_parts(folder, "ablations", title, parts, _note(params, shown, missing))
     return table
 

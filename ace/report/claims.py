@@ -13,7 +13,7 @@ import pandas as pd
 
 from ace import stats
 from ace.report import contrasts, measure
-from ace.report.claims_text import full_markdown, print_claims, summary_line, update_readme
+from ace.report.claims_text import full_markdown, headline, print_claims, summary_line, update_readme
 from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_text
 from ace.report.labels import grid_label, label
 from ace.report.runs import ReportError, read
@@ -132,6 +132,7 @@ def main(arguments=None):
         workspace = Path(given[0]) if given else root()
         results = workspace / "results"
         table = read_written(results)
+        print("".join(f"{line}\n" for line in headline(results)))
         print_claims(table)
         if "--readme" in arguments:
             changed = update_readme(workspace / "README.md", table)
@@ -141,13 +142,11 @@ def main(arguments=None):
         return 1
     print("\nWhere to look next:")
     for place, what in (
+        ("paper/10_table_main/main_figure.png", "survival in the test, by method, with intervals"),
         ("report.html", "everything on one page, for a browser"),
-        (WRITTEN / "claims.md", "the claims with criteria and evidence"),
         ("paper/10_table_main/main.md", "all methods with intervals and budgets"),
-        ("paper/11_table_roles/ablation_roles.md", "with and without f_LLM and g_LLM"),
-        ("paper/13_table_ablations/ablations.md", "ACE taken apart"),
-        ("paper/30_open_questions/open_questions.md", "the open questions, each with an answer"),
-        ("paper/20_figure_learning/learning_curves.png", "learning curves"),
+        (WRITTEN / "claims.md", "the claims with criteria and evidence"),
+        ("paper/20_figure_learning/learning_curves.png", "learning curves on validation scenarios, which choose the checkpoint"),
         ("notebooks/", "the executed notebooks"),
     ):
         if (results / place).exists():

@@ -11,10 +11,12 @@ from unicodedata import combining
 
 import pandas as pd
 
-from ace.report.formatting import markdown, number
+from ace.report.formatting import markdown, with_interval
+from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import ReportError
 from ace.report.verdicts import VERDICTS
+from ace.stats import describe_interval
 
 HEAD = ["Claim", "Paper", "Here [95 % CI]", "Detectable", "Verdict"]
 START, END = "<!-- claims:start -->", "<!-- claims:end -->"
@@ -22,19 +24,22 @@ START, END = "<!-- claims:start -->", "<!-- claims:end -->"
 
 def ours(row):
     """measured [low, high] unit; "–" where nothing was measured."""
-    value, low, high = (_short(end) for end in (row.measured, row.ci_low, row.ci_high))
+    value, low, high = (_short(end, row.unit) for end in (row.measured, row.ci_low, row.ci_high))
     return f"{value}{f' [{low}, {high}]' if low else ''} {row.unit}" if value else "–"
 
 
 def detectable(row):
     """The smallest effect that would have been detected with a power of 80 %, of a number that is to lie in a range as ± it."""
-    value = _short(row.detectable)
+    value = _short(row.detectable, row.unit)
     return ("" if pd.notna(row.p) else "± ") + value if value else "–"
 
 
-def _short(value):
-    """Three significant digits, of thousands all; nothing for nan."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else number(float(f"{value:.3g}"))
+def _short(value, unit):
+    """Points, percent and what is 10 or more with one decimal, what is 100 or more with none, ratios with two."""
+    if pd.isna(value):
+        return ""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 or unit.startswith(("%", "pts")) else 2
+    return f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
 def summary_line(table):
@@ -60,7 +65,7 @@ def full_markdown(table, by_grid=None):
     text = markdown([*HEAD[:-1], "n", HEAD[-1]], rows)
     text += f"\n{note('claims')}\n"
     if any(table["verdict_before"]):
-        text += f"\n## Judged anew\n\n{note('claims.anew')}\n\n"
+        text += f"\n## Earlier verdicts\n\n{note('claims.anew')}\n\n"
         columns = ["id", "verdict_earlier", "verdict_before", "verdict"]
         head = ["Claim", "Packaged days, earlier rules", "Packaged days, today's rules", "Here"]
         text += markdown(head, table[columns].to_numpy().tolist())
@@ -117,11 +122,28 @@ def readme_is_stale(readme, table):
     return f"{Path(readme).name} does not show the claims as judged: run `python -m ace.report.claims --readme`"
 
 
+def headline(results, methods=("reconnect", "sac", "ace", "greedy")):
+    """Survival of these methods, and ACE minus SAC: two lines a grid, from results/paper/10_table_main/; none without it."""
+    folder, lines = Path(results) / "paper" / "10_table_main", []
+    if not (folder / "main.csv").is_file():
+        return lines
+    main, paired = (pd.read_csv(folder / name).query("metric == 'survival'") for name in ("main.csv", "paired.csv"))
+    for env, rows in main.groupby("env", sort=False):
+        means = rows.set_index("variant")["mean"]
+        shown = ", ".join(f"{label(name)} {means[name]:.1f}" for name in methods if name in means)
+        lines.append(f"{grid_label(env)}, survival in the test, %: {shown}")
+        for row in paired[(paired["env"] == env) & (paired["a"] == "ace") & (paired["b"] == "sac")].itertuples():
+            gain = with_interval(row.difference, row.ci_low, row.ci_high, 1, sign="+")
+            verdict = describe_interval(row.ci_low, row.ci_high)
+            lines.append(f"  ACE minus SAC: {gain} points, {verdict} (detectable: {row.detectable:.1f})")
+    return lines
+
+
 def print_claims(table, file=None):
-    """The claims in a terminal of 120 columns."""
+    """The claims that were tested, in a terminal of 120 columns."""
     file = file or sys.stdout
-    widths = (4, 34, 22, 33, 10, 12)
-    for line in [("id", "claim", "paper", "here [95 % CI]", "detectable", "verdict"), *_terminal_rows(table)]:
+    widths, tested = (4, 34, 22, 33, 10, 12), table[table["n"].astype(bool)]
+    for line in [("id", "claim", "paper", "here [95 % CI]", "detectable", "verdict"), *_terminal_rows(tested)]:
         cells = [_fitted(cell, width) for cell, width in zip(line, widths, strict=True)]
         print(" ".join(cells).rstrip(), file=file)
     print(f"\n{summary_line(table)} Scale: {_scale(table)}.", file=file)

@@ -30,12 +30,9 @@ COLUMNS += [f"{variant}{end}" for variant in PLAYED for end in ("", "_low", "_hi
 """Shares and survival in percent."""
 GRID_COLUMNS = ["env", "grid2op", "substations", "lines", "loads", "generators", "actions", "hub", "hub_share"]
 GRID_COLUMNS += ["thermal_factor", "horizon", "opponent", "run_here", "scale"]
-PAPER_ACTIONS = 60_000
-"""The paper: "more than 60,000 discrete topology actions"."""
 FREE = 24
 """Distance from a printed loading to the next line, in units of Grid2Op's layouts."""
-PAPER_GRID = "l2rpn_wcci_2020"
-"""The grid that what we hold of the paper names with them; that the others are its grids too is our reading."""
+
 
 
 def write_environments(params, results, folder):
@@ -136,34 +133,6 @@ def _grid(params, name, found):
     row = {column: found[column] for column in GRID_COLUMNS[1:-2] if column != "hub"}
     row |= {"env": name, "hub": int(np.argmax(found["actions_by_substation"])), "scale": params.scale}
     return row | {"run_here": name in params.grid.environments}
-
-
-def sentences(table, grids):
-    """Actions against the paper's, where they are, and how hard the training weeks are: a line of Markdown for each grid."""
-    train = table[table["split"] == "train"].set_index("env")
-    lines = []
-    for row in grids.to_dict("records"):
-        text = f"- **{grid_label(row['env'])}** {_actions(row)}"
-        if row["env"] not in train.index:
-            lines.append(f"{text} Nothing was run on it at this scale.")
-            continue
-        found = train.loc[row["env"]]
-        text += f" Training: reconnection of lines alone survives {_percent(found['reconnect'])}, greedy look-ahead "
-        text += f"{_percent(found['greedy'])} of an episode; reconnection survives {_percent(found['easy_share'])} of the weeks "
-        lines.append(f"{text}to the end, and greedy loses {_percent(found['hopeless_share'])} within the first hour.")
-    return "\n".join(lines)
-
-
-def _actions(row):
-    if row["actions"] <= PAPER_ACTIONS:
-        compared = f"fewer than the paper's {PAPER_ACTIONS:,}: a small grid for tests, not one of the paper's"
-    elif row["grid2op"] == PAPER_GRID:
-        compared = f"where the paper says more than {PAPER_ACTIONS:,} and names this grid"
-    else:
-        compared = (
-            f"more than the paper's {PAPER_ACTIONS:,} as well; that it is one of the paper's grids is our reading"
-        )
-    return f"has {row['actions']:,} actions, {compared}. {_percent(100 * row['hub_share'])} are at substation {row['hub']}."
 
 
 GRID_HEAD = ["Property", "Name in Grid2Op", "Substations", "Lines", "Loads", "Generators", "Actions"]

@@ -1,17 +1,18 @@
 """The figures of the main comparison: learning curves, and survival by method.
 
-Each is saved as PNG, SVG and PDF with the CSV it shows and a Markdown file with what it says.
+Each is saved as PNG and PDF with the CSV it shows and a Markdown file with what it says.
 """
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import EPISODE_METRICS, ReportError, read
-from ace.report.style import FAMILIES, LINES, by_panel, lines, theme, write_figure
+from ace.report.style import LINES, by_panel, lines, theme, write_figure
 from ace.report.tables import main_methods
 
 # column of training.csv -> (axis label, factor)
@@ -29,6 +30,7 @@ ORDER = ("sac", "frequency_refine", "expert_sac", "llm4teach", "camel", "also", 
 TABLE_ONLY = ("random_refine", "ace_literal")
 """Left out of the main figure where it would have more than MOST_ROWS rows: they are in the table and in the CSV."""
 MOST_ROWS = 12
+MARKERS = {"learns": "o", "does not learn": "D"}
 
 MUCH_LONGER = 2
 """A method trained for more than so many times the decisions of another can't be compared with it at the end."""
@@ -106,44 +108,6 @@ def last_and_best(data, metric="survival"):
     return pd.DataFrame(rows, columns=columns).round(1 if metric == "survival" else 3)
 
 
-def describe_ends(data, metric="survival", ours="ace", other="sac"):
-    """Where the curves end, a sentence or two a grid, as Markdown. data: as `learning_data` returns it."""
-    text = []
-    for env, here in data.groupby("env", sort=False):
-        curves = dict(list(here.groupby("variant", sort=False)))
-        last = {variant: curve.iloc[-1] for variant, curve in curves.items()}
-        parts = [f"{label(name)} goes {_way(curves[name])}" for name in (ours, other) if name in curves]
-        if len(parts) == 2:
-            parts.append(f"at the end {label(ours)} is {_compared(last[ours], last[other], label(other))}")
-        # Against those that were trained for several times as long, an end says nothing.
-        shortest = min(row["decisions"] for row in last.values())
-        last = {variant: row for variant, row in last.items() if row["decisions"] <= MUCH_LONGER * shortest}
-        best = max(last, key=lambda variant: last[variant]["value"])
-        parts.append(f"the highest mean at the end is {label(best)}'s, {_with_seeds(last[best])}")
-        if len(last) > 2:
-            near = sum(row["high"] >= last[best]["low"] for variant, row in last.items() if variant != best)
-            parts.append(f"the seeds of {near or 'none'} of the {len(last) - 1} others overlap with its range")
-        text.append(f"- **{grid_label(env)}**, {CURVES[metric][0]}: {'; '.join(parts)}.")
-    return "\n".join(text)
-
-
-def _compared(a, b, name):
-    if a["value"] <= b["value"]:
-        return f"not above {name}"
-    apart = a["low"] > b["high"]
-    seeds = f"even its lowest seed above the highest of {name}" if apart else "but the ranges of their seeds overlap"
-    return f"above {name}, {seeds}"
-
-
-def _way(curve):
-    first = curve.iloc[0]
-    return f"from {first['value']:.3g} at {first['decisions']} decisions to {_with_seeds(curve.iloc[-1])}"
-
-
-def _with_seeds(row):
-    return f"{row['value']:.3g} (seeds {row['low']:.3g} to {row['high']:.3g})"
-
-
 def _marked(decisions):
     """Which points get a marker: the last of each bunch that one validation leaves, as seeds end their episodes at their own
     decisions. decisions: (n,) ascending. Returns indices."""
@@ -190,7 +154,7 @@ def _draw_curves(params, data, y_label):
             panel.plot([place] * 2, [last["low"], last["high"]], color=colour, lw=2)
             panel.plot([place], [last["value"]], color=colour, marker=marker, ms=4)
         seeds = ", ".join(map(str, sorted(set(here["n_seeds"]))))
-        panel.set_title(f"{grid_label(env)}\n({params.scale}, {seeds} seeds)", fontsize="medium")
+        panel.set_title(f"{grid_label(env)}\n(validation, {seeds} seeds)", fontsize="medium")
         panel.set_xlabel(f"Decisions in training{scaled}", labelpad=9)
     panels[0].set_ylabel(y_label)
     if data["value"].max() > 1 and y_label == CURVES["survival"][0]:
@@ -235,10 +199,11 @@ def _scaled(panel, here):
 
 
 def _draw_comparison(params, data, metric, tested):
-    """Two colours: of the methods that learn and of those that do not; the baselines are lines, ACE is set off."""
+    """Each method in its colour, the marker says whether it learns; the baselines are lines, ACE is set off."""
     environments = list(dict.fromkeys(data["env"]))
     untrained = {*params.grid.baselines, *params.grid.lm_baselines}
     levels = [variant for variant in LEVELS if variant in set(data["variant"])]
+    colours = {variant: look[0] for variant, look in lines(dict.fromkeys(data["variant"])).items()}
     variants = _rows_drawn([variant for variant in dict.fromkeys(data["variant"]) if variant not in levels], untrained)
     figure = Figure(figsize=(1.6 + max(4.5, 2.25 * len(environments)), 1.9 + 0.26 * len(variants)), layout="constrained")
     figure.get_layout_engine().set(wspace=0.05)
@@ -246,16 +211,15 @@ def _draw_comparison(params, data, metric, tested):
     for panel, env in zip(panels, environments, strict=True):
         here = data[data["env"] == env].set_index("variant")
         for variant in [each for each in levels if each in here.index]:
-            look = {"color": FAMILIES["does not learn"], "linestyle": LINES[variant][1]}
+            look = {"color": LINES[variant][0], "linestyle": LINES[variant][1]}
             panel.axvline(here.loc[variant, "mean"], linewidth=1.4, label=label(variant), zorder=1, **look)
         for y, variant in enumerate(variants):
             if variant in here.index:
                 row, ours = here.loc[variant], variant == "ace"
                 family = "does not learn" if variant in untrained else "learns"
-                look = {"color": FAMILIES["ACE" if ours else family], "linewidth": 4 if ours else 2.4}
+                look = {"color": colours[variant], "linewidth": 4 if ours else 2.4}
                 panel.plot([row["ci_low"], row["ci_high"]], [y, y], **look)
-                look |= {"marker": "o" if family == "learns" else "D", "markersize": 9 if ours else 6, "linestyle": ""}
-                panel.plot(row["mean"], y, label=f"_{family}" if ours else family, **look)
+                panel.plot(row["mean"], y, marker=MARKERS[family], markersize=9 if ours else 6, **look)
         panel.set_title(grid_label(env), fontsize="medium")
         if metric == "survival":
             panel.set(xlim=(0, 104), xticks=range(0, 101, 20))
@@ -267,14 +231,14 @@ def _draw_comparison(params, data, metric, tested):
     panels[0].set_ylim(len(variants) - 0.4, -0.6)
     key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; {tested}"
     figure.supxlabel(f"{_unit(metric)}\n{key}", fontsize="small")
-    handles = {}
+    families = dict.fromkeys("does not learn" if variant in untrained else "learns" for variant in variants)
+    handles = {
+        family.capitalize(): Line2D([], [], color="#5a5a5a", linestyle="", marker=MARKERS[family]) for family in families
+    }
     for panel in panels:
-        found = zip(*panel.get_legend_handles_labels(), strict=True)
-        handles |= {text: handle for handle, text in found if text not in handles}
-    shown = [text for text in (*FAMILIES, *map(label, levels)) if text in handles]
+        handles |= {text: handle for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)}
     look = {"ncols": 5, "fontsize": "small", "frameon": False, "columnspacing": 1.4}
-    figure.legend([handles[text] for text in shown], [text.capitalize() if text in FAMILIES else text for text in shown],
-                  loc="outside upper right", **look)  # fmt: skip
+    figure.legend(handles.values(), handles.keys(), loc="outside upper right", **look)
     return figure
 
 

@@ -31,24 +31,13 @@ PROPOSERS = {
     "random_same_substation": "Random action, same substation",
 }
 SAME_FIRST = {"frequency_elsewhere", "classifier_elsewhere"}  # their first proposals are those without the rule
-OTHERS = {"random": "a random action", "frequency": "the lookup table", "classifier": "a classifier on the same corpus"}
-ELSEWHERE = {
-    "model": "five free rounds",
-    "frequency": "the lookup table",
-    "frequency_elsewhere": "the lookup table under the same rule",
-    "classifier_elsewhere": "the classifier under the same rule",
-}
-JUDGES = {"model": "Language model", "majority": "More frequent sign"}  # a coin is right half of the time
+JUDGES = {"model": "Language model", "majority": "More frequent sign"}  # chance is 0.5
 SHIFT = {  # (proposer, metric) -> what it says
     ("model_before_lora", "one_proposal"): "One proposal, before the LoRA rounds",
     ("model_after_lora", "one_proposal"): "One proposal, after the LoRA rounds",
     ("model_after_lora", "lora_gain"): "Gain from the LoRA rounds",
     ("model", "alone_minus_do_nothing"): "Alone, points of survival above reconnecting lines",
 }
-GAINS = [
-    (("model_after_lora", "lora_gain"), "LoRA under a shift", 3, ""),
-    (("model", "alone_minus_do_nothing"), "alone against reconnecting lines", 1, " points of survival"),
-]
 RATES = {"one_proposal": "One proposal [95 % CI]", "five_rounds": "Five rounds [95 % CI]"}
 PROPOSALS_HEAD = ["Grid", "Proposer", *RATES.values(), "Held-out states"]
 
@@ -191,58 +180,6 @@ def settings_tried(params, table):
         found = [_row(table, env, "model_after_lora", f"lora_gain_{name}") for env in grids]
         rows.append([changes, *(with_interval(row.value, row.ci_low, row.ci_high, 3, "+") for row in found)])
     return markdown(["Changed", *(f"{grid_label(env)} [95 % CI]" for env in grids)], rows)
-
-
-def answers(table):
-    """How good the model is, a list for each grid, as Markdown: every verdict from the intervals."""
-    lines = []
-    for grid in dict.fromkeys(table["grid"]):
-        said = []
-        for metric, name in (("one_proposal", "one proposal"), ("five_rounds", "five rounds")):
-            said.append(_against(table, grid, metric, name, OTHERS))
-        said.append(_against(table, grid, "five_rounds", "five rounds, a new substation each", ELSEWHERE, "model_elsewhere"))
-        said.append(_against(table, grid, "critic_sign", "sign of g_LLM", {"majority": "always the more frequent sign"}))
-        for (proposer, metric), name, digits, unit in GAINS:
-            row = _row(table, grid, proposer, metric)
-            if row is not None:
-                gain = with_interval(row.value, row.ci_low, row.ci_high, digits, sign="+")
-                said.append(f"{name} {gain}{unit}, {stats.describe_interval(row.ci_low, row.ci_high)}")
-        said.append(_other_settings(table, grid))
-        lines += [f"- **{grid_label(grid)}**", *(f"  - {each}" for each in said if each)]
-    return "\n".join(lines)
-
-
-def _other_settings(table, grid):
-    """How many gains with other settings are significant; "" where none was tried."""
-    tried = table[(table["grid"] == grid) & table["metric"].str.startswith("lora_gain_")]
-    others = tried[tried["metric"] != f"lora_gain_{AS_RUN}"]
-    if not len(others):
-        return ""
-    above, below = int((others["ci_low"] > 0).sum()), int((others["ci_high"] < 0).sum())
-    means = f"means from {others['value'].min():+.3f} to {others['value'].max():+.3f}"
-    return f"LoRA with {len(others)} other settings: significantly above 0 with {above}, below 0 with {below}, {means}"
-
-
-def _against(table, grid, metric, name, others, proposer="model"):
-    """The model's rate against those of the others; nothing if not measured. The verdict is that of the paired difference, and
-    where there is none whether the two intervals overlap."""
-    ours = _row(table, grid, proposer, metric)
-    if ours is None:
-        return ""
-    said = []
-    for other, what in others.items():
-        row, paired = _row(table, grid, other, metric), _row(table, grid, proposer, f"{metric}_minus_{other}")
-        if row is None:
-            continue
-        if paired is not None:
-            gain = with_interval(paired.value, paired.ci_low, paired.ci_high, 3, "+")
-            verdict = stats.describe_interval(paired.ci_low, paired.ci_high)
-            said.append(f"minus {what} ({row.value:.2f}) {gain}, {verdict}")
-            continue
-        above, below = ours.ci_low > row.ci_high, ours.ci_high < row.ci_low
-        place = "above" if above else "below" if below else "interval overlaps that of"
-        said.append(f"{place} {what} ({row.value:.2f})")
-    return f"{name} {with_interval(ours.value, ours.ci_low, ours.ci_high, 2)}{': ' * bool(said)}{', '.join(said)}"
 
 
 def _row(table, grid, proposer, metric):

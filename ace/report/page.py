@@ -24,6 +24,8 @@ from ace.report.runs import ReportError
 from ace.report.verdicts import VERDICTS
 
 PAPER, STUDIES = "report.html", "studies.html"
+LEADING = ("main", "environments", "open_questions")
+"""Files that come before the others of their folder."""
 CLAIMS, HEADLINE = "90_claims", "10_table_main/main_figure.md"
 # JupyterLab's look without its scripts, which a browser would load from the network
 TEMPLATE = "{%- extends 'lab/index.html.j2' -%}" + "".join(
@@ -53,10 +55,10 @@ def write_pages(params, results, folded_rows=60):
     if headline.is_file():
         answer += f"\n\n{_cell(headline, results, folded_rows, level=3)}"
         shown = [item for item in shown if item[1] != headline]
-    studies = items(results / "studies" / "show")
+    studies = items(results / "studies" / "show") + items(results / "studies" / "one_run")
     grids = ", ".join(map(grid_label, params.grid.environments))
     first = note("page", scale=params.scale, grids=grids)
-    write_page(results / PAPER, "ACE: the paper's results, reproduced", [first, f"## The answer\n\n{answer}"],
+    write_page(results / PAPER, "ACE: which of the paper's claims hold", [first, f"## The answer\n\n{answer}"],
                shown, results, folded_rows)  # fmt: skip
     second = note("page.studies", scale=params.scale, grids=grids)
     write_page(results / STUDIES, "ACE: studies beyond the paper", [second], studies, results, folded_rows)
@@ -64,9 +66,9 @@ def write_pages(params, results, folded_rows=60):
 
 
 def items(folder):
-    """[(title, path)] of the Markdown files below a folder, by their paths; the title is their first heading."""
+    """[(title, path)] of the Markdown files below a folder, by their paths, LEADING first; the title is their first heading."""
     found = []
-    for path in sorted(Path(folder).glob("**/*.md"), key=lambda path: path.relative_to(folder).as_posix()):
+    for path in sorted(Path(folder).glob("**/*.md"), key=lambda path: (path.parent, path.stem not in LEADING, path.stem)):
         head = re.match(r"# +(.+)", path.read_text(encoding="utf-8"))
         found.append((head[1].strip() if head else path.stem.replace("_", " ").capitalize(), path))
     return found
@@ -109,9 +111,11 @@ def _picture(title, path):
 
 
 def _notebook(folder):
-    """paper/10_table_main -> notebooks/10_table_main.ipynb; studies/show/outages -> notebooks/studies/outages_show.ipynb."""
-    name = folder.rpartition("/")[2]
-    return f"notebooks/studies/{name}_show.ipynb" if folder.startswith("studies") else f"notebooks/{name}.ipynb"
+    """paper/10_table_main -> notebooks/10_table_main.ipynb; studies/show/outages -> notebooks/studies/outages_show.ipynb;
+    studies/one_run/also -> notebooks/studies/also_run.ipynb."""
+    _, kind, name = f"/{folder}".rsplit("/", 2)
+    ending = {"show": "_show", "one_run": "_run"}.get(kind)
+    return f"notebooks/studies/{name}{ending}.ipynb" if ending else f"notebooks/{name}.ipynb"
 
 
 def _anchor(path, results):

@@ -1,4 +1,4 @@
-"""The open questions 1 to 6: question, design, contrasts with intervals, and an answer in a generated sentence.
+"""The open questions 1 to 6: question, design, contrasts with intervals, and an answer.
 
 A contrast is a weighted sum of the variants' means on identical test episodes and on the seeds that all of them were run
 with. `ace/report/answers.py` says how an answer follows from the intervals.
@@ -83,7 +83,7 @@ def _minus(name, a, b):
 
 @dataclass(frozen=True)
 class Question:
-    """answer: {name of a contrast: Estimate or None} -> sentence. everywhere: on all grids, not the ablations' alone."""
+    """answer: {name of a contrast: Estimate or None} -> phrase. everywhere: on all grids, not the ablations' alone."""
 
     id: str
     question: str
@@ -153,7 +153,7 @@ QUESTIONS = [
             _minus("five rounds minus one", "ace", "ace_rounds_1"),
             _minus("five rounds minus three", "ace", "ace_rounds_3"),
             *(Contrast(f"{name}: calls", {variant: 1.0}, "simulator calls", _simulated) for name, variant in ROUNDS),
-            Contrast(f"{answers.CORPUS}: calls", {"ace": 1.0}, "simulator calls", _simulated_for_corpus),
+            Contrast("the corpus: calls", {"ace": 1.0}, "simulator calls", _simulated_for_corpus),
         ],
         answers.answer_2,
         "reasoning",
@@ -161,9 +161,9 @@ QUESTIONS = [
     Question(
         "Q3",
         "Does co-evolution stay stable with a sparse reward?",
-        "SAC learns from blackouts only; bad cases are still those of the dense reward. Stable: the policy's entropy ends "
-        f"above {answers.COLLAPSED} of SAC's target (interval), and the last validation is less than {answers.FALLEN:g} points "
-        "below the best (mean of the seeds).",
+        "SAC learns from blackouts only; f_LLM's refinements are still chosen, validated and weighted by the dense reward. "
+        f"Stable: the policy's entropy ends above {answers.COLLAPSED} of SAC's target (interval), and the last validation is "
+        f"less than {answers.FALLEN:g} points below the best (mean of the seeds).",
         [
             _minus("ACE minus SAC (sparse)", "ace_sparse", "ace_sparse_sac"),
             _minus("ACE, sparse minus dense", "ace_sparse", "ace"),
@@ -183,7 +183,7 @@ QUESTIONS = [
             _minus("both minus neither", "ace", "sac"),
             _minus("both minus f_LLM alone", "ace", "ace_no_critic"),
             _minus("both minus g_LLM alone", "ace", "ace_no_actor"),
-            Contrast("both beyond the sum", {"ace": 1.0, "ace_no_critic": -1.0, "ace_no_actor": -1.0, "sac": 1.0}),
+            Contrast("interaction", {"ace": 1.0, "ace_no_critic": -1.0, "ace_no_actor": -1.0, "sac": 1.0}),
         ],
         answers.answer_4,
         "open_questions",
@@ -208,19 +208,19 @@ QUESTIONS = [
     Question(
         "Q6",
         "Does it generalise: trained on half of the scenarios, tested on unseen ones and on unseen outages?",
-        "All or half of the training scenarios, f_LLM asked often or seldom, compared with SAC; test scenarios are of other "
+        "All or half of the training scenarios, f_LLM asked often or rarely, compared with SAC; test scenarios are of other "
         "weeks. Yes: trained on half, ACE with f_LLM asked often is above SAC. Unseen outages: a line out for the whole episode, "
         "SAC trained on all; also the three controls that put something else in f_LLM's place.",
         [
             _minus("half: ACE (often) minus SAC", "ace_half_query_high", "ace_half_sac"),
-            _minus("half: ACE (seldom) minus SAC", "ace_half_query_low", "ace_half_sac"),
+            _minus("half: ACE (rarely) minus SAC", "ace_half_query_low", "ace_half_sac"),
             _minus("ACE (often): all minus half", "ace_query_high", "ace_half_query_high"),
-            _minus("ACE (seldom): all minus half", "ace_query_low", "ace_half_query_low"),
+            _minus("ACE (rarely): all minus half", "ace_query_low", "ace_half_query_low"),
             _minus("SAC: all minus half", "sac", "ace_half_sac"),
-            Outage(f"{answers.OUTAGES}ACE minus SAC", "ace", "minus_sac"),
-            Outage(f"{answers.OUTAGES}ACE, without a line minus with all", "ace", "change"),
-            Outage(f"{answers.OUTAGES}ACE on half (often) minus SAC", "ace_half_query_high", "minus_sac"),
-            *(Outage(f"{answers.OUTAGES}{label(control)} minus ACE", control, "minus_ace") for control in CONTROLS),
+            Outage("outages: ACE minus SAC", "ace", "minus_sac"),
+            Outage("outages: ACE, without a line minus with all", "ace", "change"),
+            Outage("outages: ACE on half (often) minus SAC", "ace_half_query_high", "minus_sac"),
+            *(Outage(f"outages: {label(control)} minus ACE", control, "minus_ace") for control in CONTROLS),
         ],
         answers.answer_6,
         "generalisation",
@@ -267,5 +267,5 @@ def answered(table, question=""):
     if question and question not in set(table["id"]):
         raise ReportError(f"there is no question {question}; there are {', '.join(dict.fromkeys(table['id']))}")
     chosen = table[(table["id"] == question) | (question == "")].drop_duplicates("id")
-    texts = [f"**{q.id} {q.question}** {q.design}\n\n*Answer.* {q.answer}\n" for q in chosen.itertuples()]
+    texts = [f"**{q.id} {q.question}** {q.design}\n\n*Answer*: {q.answer}.\n" for q in chosen.itertuples()]
     return "\n".join(texts)

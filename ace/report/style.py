@@ -33,16 +33,14 @@ LINES = {
     "camel": ("#ee8866", (0, (6, 1)), "s"),
     "also": ("#332288", (0, (8, 1, 1, 1)), "o"),
     "ace_elsewhere": ("#117733", (0, (5, 1, 1, 1)), "h"),
-    # ACE taken apart
+    # ablations
     "ace_random": ("#aa4499", "--", "P"),  # random shaping, every K
     "ace_query_high": ("#4477aa", "-", "v"),
     "ace_query_low": ("#ccaa22", "--", "P"),
-    "ace_no_bad_case": ("#ccaa22", "--", "P"),
+    "ace_no_bad_case": ("#b8860b", ":", "X"),
     "ace_rounds_1": ("#cc6677", "-", "v"),
-    "ace_rounds_3": ("#aa4499", "-.", "<"),
+    "ace_rounds_3": ("#7f4fa3", "-.", "<"),
 }
-FAMILIES = {"learns": "#4e9bcd", "ACE": "#004c7f", "does not learn": "#b35806"}
-"""Colours of the main figure, where a row's name says which method it is."""
 MORE_LINES = [("#cc6677", "-", "v"), ("#ccaa22", "--", "P"), ("#aa4499", "-.", "<"), ("#4477aa", ":", ">")]
 """For what is no method: measures, settings, variants without a line of their own."""
 

@@ -1,4 +1,4 @@
-"""The two figures of the diagnosis and a sentence for each of its questions, from results/studies/diagnosis/<environment>.csv.
+"""The two figures of the diagnosis, from results/studies/diagnosis/<environment>.csv.
 
 The measurements are those of `ace/studies/diagnosis/measure.py`; this module reads nothing but their table.
 """
@@ -15,8 +15,6 @@ from ace.report.notes import note
 from ace.report.runs import measured
 from ace.report.style import LINES, MORE_LINES, legend_below, lines, save, theme, write_caption
 
-NEARLY = 0.9
-"""Share of the gap between doing nothing and look-ahead that counts as nearly all of it."""
 LABELS = {"best action": MORE_LINES[0], "rated set": MORE_LINES[3]}
 """What the imitating network is taught, with its line."""
 
@@ -43,7 +41,7 @@ def write_figure(table, folder, environment, title=None):
             save(_draw(table, title, panels), path[part])
         asked = list(dict.fromkeys(name.split()[1].rstrip(":") for name in panels))
         terms = "\n".join(f"- {line}" for line in note("diagnosis.terms").split("\n"))
-        text = f"{sentences(table, asked)}\n\n{note('diagnosis.second' if part else 'diagnosis')}\n\n{terms}"
+        text = f"{note('diagnosis.second' if part else 'diagnosis')}\n\n{terms}"
         subject = " and ".join(filter(None, [", ".join(asked[:-1]), asked[-1]])).lower()
         write_caption(path[part], f"Why the learner learns what it does, {title}: {subject}", text)
     table.to_csv(first.with_suffix(".csv"), index=False, float_format="%.6g", lineterminator="\n")
@@ -60,12 +58,6 @@ def _draw(table, title, draw):
     figure.suptitle(f"{title}: training and validation scenarios", fontsize="medium")
     figure.supxlabel("bars: 95 % intervals over seeds and states or scenarios", fontsize="small")
     return figure
-
-
-def sentences(table, asked=None):
-    """What was found, a line of Markdown for each question; asked: a selection, default all."""
-    chosen = {name: describe for name, describe in DESCRIBE.items() if asked is None or name in asked}
-    return "\n".join(f"- **{name}.** {describe(_of(table, name.lower()))}" for name, describe in chosen.items())
 
 
 def _name(who):
@@ -204,110 +196,6 @@ def _beside(rows, series, name):
     return 0.06 * np.diff(x).min(initial=np.inf) * (series.index(name) - (len(series) - 1) / 2) if len(x) > 1 else 0.0
 
 
-# --- sentences --------------------------------------------------------------------------------------------------------
-
-
-def _value(rows, series, x=None):
-    """'12.3 [10.1, 14.5]' of one row; x: default the last."""
-    found = _series(rows, series)
-    return _shown(found.iloc[-1] if x is None else found[found["x"] == str(x)].iloc[0])
-
-
-def _shown(row):
-    size = max(abs(row["value"]), abs(row["ci_high"]) if np.isfinite(row["ci_high"]) else 0.0)
-    digits = 1 if size >= 10 else 2
-    text = f"{row['value']:.{digits}f}"
-    if np.isfinite(row["ci_low"]):
-        text += f" [{row['ci_low']:.{digits}f}, {row['ci_high']:.{digits}f}]"
-    return text
-
-
-def _describe_representation(rows):
-    value = partial(_value, rows)
-    nothing, goal = (_series(rows, f"survival: {name}")["value"].iloc[0] for name in ("do nothing", "look-ahead"))
-    curve = _series(rows, "survival: rated set")
-    enough = curve[curve["value"] - nothing >= NEARLY * (goal - nothing)]["x"]
-    reached = (
-        f"with {', '.join(enough)} labels of {', '.join(curve['x'])}" if len(enough) else "with no number of labels"
-    )
-    ways = [
-        f"taught the {kind}, its action is within 1 % of the limit of the best in {value(f'fit: {kind}')} % of the states "
-        f"it was taught and in {value(f'accuracy: {kind}')} % of others, its "
-        f"regret is {value(f'regret in rho: {kind}')} of the limit and its survival {value(f'survival: {kind}')} %"
-        for kind in ("best action", "rated set")
-    ]
-    return (
-        f"Do nothing: regret {value('regret in rho: do nothing')} of the limit, survival {value('survival: do nothing')} %; "
-        f"look-ahead in the set survives {value('survival: look-ahead')} %, over the whole catalogue "
-        f"{value('survival: look-ahead, all actions')} %. The imitating network with {curve['x'].iloc[-1]} labels: "
-        f"{'; '.join(ways)}. The rated set closes {100 * NEARLY:.0f} % of the gap between doing nothing and look-ahead in "
-        f"the set {reached}."
-    )
-
-
-def _describe_credit(rows):
-    value, parts = partial(_value, rows), []
-    for name in dict.fromkeys(rows["x"]):
-        bias = value("bias for D_LLM", name)
-        parts.append(
-            f"{_short_run(name)}: {value('rank correlation', name)}, overrating of D_LLM's actions {bias} SD of Q"
-        )
-    worst = value("regret of the best-rated", "sac")
-    last = rows["x"].iloc[-1]
-    return (
-        "Rank correlation of Q with the simulated reward, over the actions of the set, after short runs: "
-        f"{'; '.join(parts)}. The action rated best misses {worst} of reward with SAC's critics and "
-        f"{value('regret of the best-rated', last)} with those of "
-        f"{_short_run(last)}."
-    )
-
-
-def _describe_distribution(rows):
-    parts = []
-    for visitor in dict.fromkeys(rows["x"]):
-        regrets = [f"{_name(_split(s))} {_value(rows, s, visitor)}" for s in dict.fromkeys(rows["series"])]
-        who = "the untrained policy" if visitor == "untrained" else _name(visitor)
-        parts.append(f"in the states that {who} visits, {', '.join(regrets)}{_apart(rows, visitor)}")
-    return f"Regret of one step, in reward (0.1 is about 2 % of the limit): {'; '.join(parts)}."
-
-
-def _apart(rows, visitor, a="ace", b="sac"):
-    """Whose regret is lower where one of them goes, if their intervals lie apart; "" where one of them is missing."""
-    here = rows[rows["x"] == visitor].set_index("series")
-    if not {f"regret: {a}", f"regret: {b}"} <= set(here.index):
-        return ""
-    first, second = (here.loc[f"regret: {name}"] for name in (a, b))
-    if not first["ci_high"] < second["ci_low"] and not second["ci_high"] < first["ci_low"]:
-        return f" ({_name(a)}'s and {_name(b)}'s intervals overlap)"
-    lower, higher = (a, b) if first["value"] < second["value"] else (b, a)
-    return f" ({_name(lower)}'s is lower than {_name(higher)}'s)"
-
-
-def _describe_mixing(rows):
-    survival = _series(rows, "survival")
-    names = ["SAC" if x == "sac" else f"β = {float(x):g}" for x in survival["x"]]
-    parts = [f"{name} {_shown(row)} %" for name, (_, row) in zip(names, survival.iterrows(), strict=True)]
-    held = [
-        f"{_value(rows, 'rows of D_LLM', x)} rows of gain {_value(rows, 'gain of a row', x)}" for x in survival["x"][1:]
-    ]
-    return f"Validation survival after short runs: {', '.join(parts)}. D_LLM then holds, by β, {'; '.join(held)}."
-
-
-def _describe_exploration(rows):
-    value, parts = partial(_value, rows), []
-    for series in dict.fromkeys(rows["series"]):
-        if series.startswith("effective actions: "):
-            variant, curve = _split(series), _series(rows, series)
-            first, last = curve.iloc[0], curve.iloc[-1]
-            nothing, hub = value(f"do nothing: {variant}"), value(f"at the hub: {variant}")
-            parts.append(
-                f"{_name(variant)} spreads over {_shown(first)} actions at {first['x']} decisions and {_shown(last)} at "
-                f"{last['x']}, where it does nothing in {nothing} % of its decisions; the policy kept "
-                f"after the full training puts {hub} % of its probability on the largest substation"
-            )
-    return f"{'. '.join(part[0].upper() + part[1:] for part in parts)}."
-
-
 FIGURES = {  # ending of the file's name -> {title of a panel: how it is drawn}
     "": {
         "1 Representation: survival by imitation": _imitation,
@@ -323,11 +211,4 @@ FIGURES = {  # ending of the file's name -> {title of a panel: how it is drawn}
         "5 Exploration: effective actions": _effective,
         "5 Exploration: acting at the largest substation": _hub,
     },
-}
-DESCRIBE = {
-    "Representation": _describe_representation,
-    "Credit": _describe_credit,
-    "Distribution": _describe_distribution,
-    "Mixing": _describe_mixing,
-    "Exploration": _describe_exploration,
 }

@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from ace.report.style import LINES
+from ace.report.style import LINES, MORE_LINES
 from ace.studies.environments.compared import KINDS, PACKAGED, WEEKS, mix
 
-LOOK = {PACKAGED: ("#d55e00", "--"), WEEKS: ("#0072b2", "-")}
+LOOK = {PACKAGED: (MORE_LINES[0][0], "--"), WEEKS: (MORE_LINES[3][0], "-")}
 METHODS = {"do_nothing": "do nothing", "reconnect": "reconnect lines"}
 
 

@@ -24,7 +24,7 @@ ESTIMATES = ("survival", "gain", "minus_sac", "lead_change", "ace_minus", "minus
 COLUMNS = ["env", "variant", "n_candidates", *(name + end for name in ESTIMATES for end in ("", "_low", "_high"))]
 COLUMNS += ["alone", "dc_calls_a_decision", "n_seeds", "n_episodes", "scale"]
 HEAD = ["Grid", "Method", "Actions compared", "Survival, % of the horizon [95 %]", "Alone, %", "Gain, points [95 %]"]
-HEAD += ["Points above SAC with foresight [95 %]", "Points above the set's look-ahead [95 %]"]
+HEAD += ["ACE with foresight minus it, points [95 %]"]
 NOTHING = (math.nan,) * 3  # an estimate of what was not played
 
 
@@ -48,7 +48,7 @@ def write_foresight(params, results, folder):
     found = {env: of_environment(params, results, env, each) for env, each in played.items()}
     table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)
     _, runs = next(iter(found.values()))
-    title, text = f"Policies with foresight, {runs.tested()}", f"{note('foresight')}\n\n{sentences(table)}"
+    title, text = f"Policies with foresight, {runs.tested()}", note("foresight")
     write_table(folder, "foresight", table, HEAD, _cells(table), title, text)
     draw(played, folder)
     return table
@@ -121,7 +121,7 @@ def as_markdown(table):
 def _cells(table):
     cells = []
     for row in table.to_dict("records"):
-        points = [in_points(row, column) for column in ("gain", "minus_sac", "minus_set")]
+        points = [in_points(row, column) for column in ("gain", "ace_minus")]
         survival = with_interval(row["survival"], row["survival_low"], row["survival_high"], 1)
         before = "" if math.isnan(row["alone"]) else f"{row['alone']:.1f}"
         cells.append([grid_label(row["env"]), _name(row), str(row["n_candidates"]), survival, before, *points])
@@ -130,44 +130,6 @@ def _cells(table):
 
 def _name(row):
     return "No policy: the set's look-ahead" if row["variant"] == WITHIN_SET else label(row["variant"])
-
-
-def sentences(table):
-    """What foresight gives ACE, whether its lead over SAC stays, and who is as good: some sentences a grid."""
-    text = []
-    for env in dict.fromkeys(table["env"]):
-        rows = {row["variant"]: row for row in table[table["env"] == env].to_dict("records")}
-        if OURS not in rows:
-            continue
-        ours = rows[OURS]
-        line = f"- **{grid_label(env)}**: {label(OURS)} survives {ours['survival']:.1f} % with foresight, alone "
-        line += f"{ours['alone']:.1f} %, a gain of {in_points(ours, 'gain')} points: {_gained(ours)}."
-        if REFERENCE in rows:
-            line += f" {label(REFERENCE)} gains {in_points(rows[REFERENCE], 'gain')}: {_gained(rows[REFERENCE])}. With foresight "
-            line += f"for both {label(OURS)} is {in_points(ours, 'minus_sac')} points above it: "
-            line += f"{_side(ours, 'minus_sac', 'it leads', 'it is behind')}; its lead changes by "
-            line += f"{in_points(ours, 'lead_change')}: {_side(ours, 'lead_change', 'it grows', 'it shrinks')}."
-        if WITHIN_SET in rows:
-            line += " Its difference to the same look-ahead in the language model's set, without a policy, is "
-            line += f"{in_points(ours, 'minus_set')}: "
-            line += f"{_side(ours, 'minus_set', 'the policy adds to the set', 'the set alone is better')}."
-        others = {1: [], 0: [], -1: []}  # by the sign of ACE minus each
-        for row in rows.values():
-            if row["variant"] not in (OURS, REFERENCE, WITHIN_SET) and not math.isnan(row["ace_minus_low"]):
-                others[stats.sign(row["ace_minus_low"], row["ace_minus_high"])].append(label(row["variant"]))
-        line += f" No significant difference to {', '.join(others[0])}." if others[0] else ""
-        line += f" Above it: {', '.join(others[-1])}." if others[-1] else ""
-        text.append(line)
-    return "\n".join(text)
-
-
-def _gained(row):
-    return "it acts alone" if row["n_candidates"] == ALONE else _side(row, "gain", "it helps", "it harms")
-
-
-def _side(row, column, above, below):
-    """By the side of 0 on which the interval lies."""
-    return {1: above, -1: below, 0: "not significant"}[stats.sign(row[f"{column}_low"], row[f"{column}_high"])]
 
 
 def draw(played, folder):
@@ -207,4 +169,4 @@ def draw(played, folder):
         )
         others = [label(variant) for variant in methods if variant not in shown[0]]
         text = note("foresight.figure") + (f" In the CSV only: {', '.join(others)}." if others else "")
-        write_figure(figure, data, folder / "foresight_figure", "What policies have to choose from", text)
+        write_figure(figure, data, folder / "foresight_figure", "Foresight: survival by number of actions compared", text)

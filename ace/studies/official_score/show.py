@@ -61,49 +61,8 @@ def write_scores(params, results, folder):
     first = next(variant for variant in table["variant"] if variant not in FIXED)
     runs = read_cells(params, results, [(params.grid.ablations.environment, first)])
     title = f"Official L2RPN score, {runs.tested(table['n_episodes'].max())}"
-    text = f"{note('official_score')}\n\n{sentences(table)}"
-    write_table(folder, "official_score", table, HEAD, cells, title, text)
+    write_table(folder, "official_score", table, HEAD, cells, title, note("official_score"))
     return table
-
-
-def sentences(table, ours="ace"):
-    """Where `ours` stands on the official scale, a sentence, as Markdown."""
-    lines = []
-    for row in table[table["variant"] == ours].itertuples():
-        text = f"- **{grid_label(row.env)}**: {label(ours)} scores {_score(row)}"
-        for reference in REFERENCES:
-            lead = _lead(row, reference)
-            text += f"; {lead} from {label(reference)}" if lead else ""
-        lines.append(f"{text}. {_higher(table, row)}")
-    return "\n".join(lines)
-
-
-def _score(row):
-    return with_interval(row.score, row.ci_low, row.ci_high, 1)
-
-
-def _higher(table, ours):
-    """Which methods have a higher mean score on the same grid, and of which the whole interval lies above."""
-    others = table[(table["env"] == ours.env) & (table["score"] > ours.score) & ~table["variant"].isin(FIXED)]
-    above = list(others.sort_values("score", ascending=False, kind="stable").itertuples())
-    if not above:
-        return "No method has a higher mean."
-    clear = [label(row.variant) for row in above if row.ci_low > ours.ci_high]
-    apart = (
-        f"the intervals of {', '.join(clear)} do not overlap its own"
-        if clear
-        else "all of their intervals overlap its own"
-    )
-    return f"Higher means: {', '.join(f'{label(row.variant)} {_score(row)}' for row in above)}; {apart}."
-
-
-def scored(params):
-    """Which of the declared grids were scored, a sentence."""
-    env, others = params.grid.ablations.environment, params.grid.environments
-    more = [name for name in others if name != env]
-    if not more:
-        return f"{grid_label(env)}, the only declared grid, was scored."
-    return f"Only {grid_label(env)} was scored, not {' and '.join(map(grid_label, more))}."
 
 
 def _of_environment(params, results, env):

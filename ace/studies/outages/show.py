@@ -17,7 +17,6 @@ from ace.report.runs import ReportError, ablations, declared, measured, read
 
 REFERENCE = "sac"
 OURS = "ace"
-CONTROLS = ("expert_sac", "random_refine", "frequency_refine")  # what replaces f_LLM
 ALL = "all"  # episodes, each without one of the lines in turn
 COLUMNS = ["env", "outage", "variant", "survival", "ci_low", "ci_high"]
 COLUMNS += ["intact", "change", "change_low", "change_high", "minus_sac", "minus_sac_low", "minus_sac_high"]
@@ -46,13 +45,13 @@ def read_outages(params, results, env):
 
 def write_outages(params, results, folder):
     """Writes outages.{csv,md,tex} into folder. The CSV has a row for each grid, outage ("all": each in turn) and method, the
-    others the rows of "all" and what follows for ACE. Returns the table."""
+    others the rows of "all". Returns the table."""
     found = {env: of_environment(params, results, env) for env in measured(params, results, "outages")}
     table = pd.DataFrame([row for rows, _ in found.values() for row in rows], columns=COLUMNS)
     _, runs = next(iter(found.values()))
-    text, cells = f"{note('outages')}\n\n{sentences(table)}", _cells(table[table["outage"] == ALL])
+    cells = _cells(table[table["outage"] == ALL])
     title = f"Unseen outages, {runs.tested(table['n_episodes'].max())}"
-    write_table(folder, "outages", table, HEAD, cells, title, text)
+    write_table(folder, "outages", table, HEAD, cells, title, note("outages"))
     return table
 
 
@@ -61,44 +60,8 @@ def as_markdown(table):
     return f"{markdown(HEAD, _cells(table))}\n{note('outages')}\n"
 
 
-def sentences(table):
-    """Whether ACE keeps its lead, and which controls are as good as it or better: a sentence or three a grid, as Markdown."""
-    lines = []
-    for row in table[(table["variant"] == OURS) & (table["outage"] == ALL)].to_dict("records"):
-        text = f"- **{grid_label(row['env'])}**: {label(OURS)} survives {row['survival']:.1f} % without a line, "
-        text += f"a change of {in_points(row, 'change')} points."
-        if not math.isnan(row["minus_sac"]):
-            text += (
-                f" Its lead over {label(REFERENCE)} is {in_points(row, 'intact_minus_sac')} points with all lines and "
-            )
-            text += f"{in_points(row, 'minus_sac')} without one: {_kept(row)}."
-        here = table[(table["env"] == row["env"]) & (table["outage"] == ALL) & table["variant"].isin(CONTROLS)]
-        lines.append(text + "".join(_compared(control) for control in here.to_dict("records")))
-    return "\n".join(lines)
-
-
-def _kept(row):
-    """Of the episodes that were played without a line, fewer than the main table's."""
-    had, has = (stats.sign(row[f"{column}_low"], row[f"{column}_high"]) for column in ("intact_minus_sac", "minus_sac"))
-    if had < 0 or has < 0:
-        return "it is behind on these episodes"
-    if had:
-        return "it keeps its lead" if has else "the lead without a line is not significant"
-    return "only the lead without a line is significant" if has else "neither is significant on these episodes"
-
-
-def _compared(control):
-    """A control that does as well as ACE without a line or better; nothing of one that is behind."""
-    side = stats.sign(control["minus_ace_low"], control["minus_ace_high"])
-    if side < 0:
-        return ""
-    found = "it is ahead" if side else "no significant difference"
-    text = f" {label(control['variant'])} survives {control['survival']:.1f} %, a difference to {label(OURS)} of "
-    return f"{text}{in_points(control, 'minus_ace')} points: {found}."
-
-
 HEAD = ["Grid", "Method", "Line out", "Survival, % of the horizon [95 %]", "With all lines, %", "Change, points [95 %]"]
-HEAD += ["Points above SAC [95 %]", "Seeds x episodes"]
+HEAD += ["minus SAC, points [95 %]", "minus ACE, points [95 %]", "Seeds x episodes"]
 
 
 def _cells(table):
@@ -106,7 +69,7 @@ def _cells(table):
     for row in table.to_dict("records"):
         survival = with_interval(row["survival"], row["ci_low"], row["ci_high"], 1)
         out = "each in turn" if row["outage"] == ALL else row["outage"]
-        points = [in_points(row, "change"), in_points(row, "minus_sac")]
+        points = [in_points(row, column) for column in ("change", "minus_sac", "minus_ace")]
         count = f"{row['n_seeds']} x {row['n_episodes']}"
         cells.append(
             [grid_label(row["env"]), label(row["variant"]), out, survival, f"{row['intact']:.1f}", *points, count]

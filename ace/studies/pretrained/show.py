@@ -12,7 +12,7 @@ from ace.report.formatting import markdown, thousands, with_interval, write_tabl
 from ace.report.labels import grid_label
 from ace.report.notes import note
 from ace.report.runs import ReportError
-from ace.report.style import legend_at_foot, theme, write_figure
+from ace.report.style import LINES, legend_at_foot, theme, write_figure
 
 NAMES = {
     "zero_shot": "Pretrained, zero-shot",
@@ -23,7 +23,8 @@ NAMES = {
     "frequency": "Lookup table",
     "majority": "More frequent sign",
 }
-LOOK = {name: (f"C{number}", marker) for number, (name, marker) in enumerate(zip(NAMES, "vosD^Px", strict=True))}
+COLOURS = ["#4477aa", "#0072b2", "#999999", "#e69f00", "#117733", LINES["frequency_refine"][0], "#000000"]
+LOOK = dict(zip(NAMES, zip(COLOURS, "vosD^hx", strict=True), strict=True))
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ace import stats
 from ace.report.formatting import in_points, markdown, thousands, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
@@ -28,7 +27,6 @@ NAMES = {
     "greedy": "Greedy look-ahead, whole catalogue",
 }
 SET = "set_"
-TEACHER, OURS, REFERENCE, UNTAUGHT = "model", "ace", "sac", "nobody"
 HEAD = ["Grid", "Proposer", "Alone, survival, % [95 %]", "Alone minus SAC, points [95 %]", "Its power flows an episode"]
 HEAD += ["Policy that learnt from it", "Policy, survival, % [95 %]", "Policy minus proposer, points [95 %]"]
 
@@ -48,8 +46,7 @@ def write_proposers(params, results, folder):
     sizes = table["proposer"].str.removeprefix(SET).where(table["proposer"].str.startswith(SET))
     each = table["simulator_calls"] / table["n_episodes"]
     table = table.assign(set_size=pd.to_numeric(sizes), simulator_calls_an_episode=each, scale=params.scale)
-    text = f"{note('proposers')}\n\n{sentences(table)}"
-    write_table(folder, "proposers", table, HEAD, _cells(table), f"Proposers, scale {params.scale}", text)
+    write_table(folder, "proposers", table, HEAD, _cells(table), f"Proposers, scale {params.scale}", note("proposers"))
     draw(table, folder)
     return table
 
@@ -78,37 +75,6 @@ def _cells(table):
 
 def _survival(row):
     return with_interval(row["survival"], row["ci_low"], row["ci_high"], 1)
-
-
-def sentences(table):
-    """Whether ACE's policy has learnt what f_LLM knows, and what more there was to know: a line a grid, as Markdown."""
-    lines = []
-    for env in dict.fromkeys(table["grid"]):
-        rows = {(r["proposer"], r["learnt"]): r for r in table[table["grid"] == env].to_dict("records")}
-        teacher, best = rows[TEACHER, ""], rows["greedy", ""]
-        text = (
-            f"- **{grid_label(env)}**: the language model by itself survives {_survival(teacher)} %, "
-            f"look-ahead over all actions {_survival(best)} %"
-        )
-        ours, reference = rows.get((TEACHER, OURS)), rows.get((UNTAUGHT, REFERENCE))
-        if ours:
-            text += f"; {label(OURS)}, which learnt from f_LLM and simulates nothing, {_survival(ours)} %, "
-            text += f"a difference of {in_points(ours, 'minus_proposer')} points: {_learnt(ours)}"
-        if ours and reference:
-            text += (
-                f". A policy that did all that f_LLM does would lead {label(REFERENCE)} "
-                f"by {in_points(teacher, 'minus_sac')} points; "
-            )
-            text += f"{label(OURS)} leads by {in_points(ours, 'minus_sac')}"
-        lines.append(text + ".")
-    return "\n".join(lines)
-
-
-def _learnt(row):
-    side = stats.sign(row["minus_proposer_low"], row["minus_proposer_high"])
-    return {1: "it is ahead of its teacher", -1: "it has not learnt all that its teacher does", 0: "not significant"}[
-        side
-    ]
 
 
 def draw(table, folder):
