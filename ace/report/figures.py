@@ -153,7 +153,7 @@ def _draw_curves(params, data, y_label):
             panel.plot(x, curve["value"], label=label(variant), markevery=_marked(x).tolist(), **look_here)
             panel.plot([place] * 2, [last["low"], last["high"]], color=colour, lw=2)
             panel.plot([place], [last["value"]], color=colour, marker=marker, ms=4)
-        seeds = ", ".join(map(str, sorted(set(here["n_seeds"]))))
+        seeds = " or ".join(map(str, sorted(set(here["n_seeds"]))))
         panel.set_title(f"{grid_label(env)}\n(validation, {seeds} seeds)", fontsize="medium")
         panel.set_xlabel(f"Decisions in training{scaled}", labelpad=9)
     panels[0].set_ylabel(y_label)
