@@ -10,7 +10,7 @@ from conftest import ROOT, parsed
 
 RESULTS = ROOT / "results"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", *DOCS]
+PAGES = [ROOT / "README.md", *DOCS, ROOT / "benchmarks" / "README.md"]
 KILO = 1024
 NUMBER = r"[+-]?\d+(?:,\d{3})*(?:\.\d+)?"
 QUOTED = re.compile(rf"({NUMBER})\**(?: %)? \[({NUMBER}), ({NUMBER})\]")  # value [low, high]
@@ -19,7 +19,7 @@ COLUMNS = {"WCCI 2020": "wcci2020", "NeurIPS 2020": "neurips2020", "WCCI 2022": 
 
 
 def name_of(page):
-    return page.name
+    return page.relative_to(ROOT).as_posix()
 
 
 def prose(text):
@@ -139,9 +139,9 @@ def test_every_symbol_in_method_has_its_value_in_the_parameters():
 
 
 def intervals(folder):
-    """Of every interval in the CSV files below a folder, in columns or in a text: (low, high, the numbers of its row)."""
+    """Of every interval in a CSV file or in those below a folder, in columns or in a text: (low, high, numbers of its row)."""
     found = []
-    for path in sorted(folder.rglob("*.csv")):
+    for path in sorted(folder.rglob("*.csv")) or [folder]:
         table = pd.read_csv(path)
         numbers = table.select_dtypes("number")
         ends = [c for c in numbers if c.endswith("low") and f"{c.removesuffix('low')}high" in numbers]
@@ -179,7 +179,7 @@ def test_is_held_accepts_rounding_and_sign_and_nothing_else():
 
 @pytest.fixture(scope="module")
 def held():
-    return [*intervals(RESULTS / "paper"), *intervals(RESULTS / "studies")]
+    return [*intervals(RESULTS / "paper"), *intervals(RESULTS / "studies"), *intervals(RESULTS / "learner_pilot.csv")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -250,8 +250,10 @@ def _draw_shaping(data):
         if metric == "survival":
             _survival_axis(panel, here)
         else:
-            panel.set_ylim(0, 1.1 * here["value"].max() if len(here) else 1)
-            panel.set_ylabel(y_label)
+            lowest, highest = (here["value"].min(), here["value"].max()) if len(here) else (0.0, 1.0)
+            bottom = round(0.9 * lowest, 2) if lowest > highest / 2 else 0.0
+            panel.set_ylim(bottom, 1.1 * highest)
+            panel.set_ylabel(y_label + (f"\n(the axis starts at {bottom:g})" if bottom else ""))
         panel.set_xlabel("K, units of a step's reward (log scale)")
         panel.set_title(title, fontsize="small")
     legend_at_foot(figure, panels[2])
