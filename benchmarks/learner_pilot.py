@@ -12,10 +12,11 @@ learner_pilot.csv, in points of survival (of 100) or, for the rate, of proposals
 ci_high, n_seeds, with `metric`
 
     seed_sd                         standard deviation of the seeds' means; interval by chi-square
-    mean_change                     variant minus `against`; interval over seeds and weeks
+    mean_change                     variant minus `against`, of the seeds that both have; interval over seeds and weeks
     loss_where_reconnect_survives   reconnection alone minus variant, where that survives. Where an opponent acts, a start counts
                                     by the share of the eight other draws in which reconnection survives. `against` a variant:
-                                    minus its loss, in the draws that both played. No interval: see ace/report/harm.py
+                                    minus its loss, in the draws and seeds that both played. No interval: see ace/report/harm.py
+    loss_as_drawn                   the same by the draw that was played alone: starts that reconnection survives in it
     gain_elsewhere                  variant minus reconnection alone, in the other starts; without an interval as well
     llm_rate_gain                   share of 200 held-out states helped by the model's first proposal, after the last LoRA round
                                     minus before the first; `against`: minus that gain of another variant; t interval over seeds
@@ -212,15 +213,20 @@ def of_environment(played, trained):
     for variant in gains:
         n = len(weekly[variant])
         yield variant, "", "seed_sd", deviation(weekly[variant].mean(axis=1)), n
-        for other in compared(variant, weekly):
-            yield variant, other, "mean_change", stats.paired_difference(weekly[variant], weekly[other]), n
+        common = {other: n if other == BASE else min(n, len(weekly[other])) for other in compared(variant, weekly)}
+        for other, both in common.items():
+            difference = stats.paired_difference(weekly[variant][:both], weekly[other][:both])
+            yield variant, other, "mean_change", difference, both
         loss, gain = loss_and_gain(starts[variant], base, p)
         yield variant, BASE, "loss_where_reconnect_survives", (loss, np.nan, np.nan), n
+        as_drawn = loss_and_gain(starts[variant], base, (base >= 1).astype(float), base.loc[[0]].index)[0]
+        yield variant, BASE, "loss_as_drawn", (as_drawn, np.nan, np.nan), n
         yield variant, BASE, "gain_elsewhere", (gain, np.nan, np.nan), n
-        for other in compared(variant, weekly):
+        for other, both in common.items():
             if other != BASE:
-                own, of_other = (loss_and_gain(starts[each], base, p, starts[other].columns)[0] for each in (variant, other))
-                yield variant, other, "loss_where_reconnect_survives", (own - of_other, np.nan, np.nan), n
+                played_both = [starts[each].iloc[:both] for each in (variant, other)]
+                own, of_other = (loss_and_gain(each, base, p, starts[other].columns)[0] for each in played_both)
+                yield variant, other, "loss_where_reconnect_survives", (own - of_other, np.nan, np.nan), both
         if gains[variant].notna().all():
             yield variant, "", "llm_rate_gain", over_seeds(gains[variant]), n
         for other in LESSONS.get(variant, []):

@@ -66,6 +66,7 @@ def test_a_panel_has_at_most_six_methods_and_all_are_drawn_once(n):
 
 def test_a_method_looks_the_same_in_every_figure_and_like_no_other(grid, results):
     assert len(set(style.LINES.values())) == len(style.LINES)
+    assert style.lines(["ace_40k", "mine"]) == {"ace_40k": style.LINES["ace"], "mine": style.MORE_LINES[0]}
     read = runs.read(grid, results)
     data = tables.summarise(read, ["survival"])
     curves = figures._draw_curves(grid, figures.learning_data(read), "y")

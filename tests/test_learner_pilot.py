@@ -96,6 +96,18 @@ def test_under_an_opponent_a_start_counts_by_the_other_draws_that_reconnection_s
     assert table["sac", "reconnect", "loss_where_reconnect_survives"] == pytest.approx((0.5 * 20 - 1 * 10) / 1.5, abs=1e-3)
     assert table["sac", "reconnect", "gain_elsewhere"] == pytest.approx((-0.5 * 20 + 0 * 10 + 20 + 0) / 2.5, abs=1e-3)
     assert table["sac", "reconnect", "mean_change"] == pytest.approx(52.5 - 50)
+    assert table["sac", "reconnect", "loss_as_drawn"] == pytest.approx(20), "in draw 0 reconnection survives start 0 alone"
+
+
+def test_contrasts_are_of_the_seeds_that_both_have():
+    levels = {ACE: (0.5, 0.7, 0.9, 1.0), "ace_own_answers": (0.4, 0.6)}
+    survivals = {"reconnect": [[0.5] * 4]} | {name: [[value] * 4 for value in values] for name, values in levels.items()}
+    rates = {ACE: [(0.5, 0.5)] * 4, "ace_own_answers": [(0.5, 0.5)] * 2}
+    rates["ace_random_lessons"], survivals["ace_random_lessons"] = rates["ace_own_answers"], survivals["ace_own_answers"]
+    table = learner_pilot.summarise(*made_up(survivals, rates)).set_index(["variant", "against", "metric"])
+    found = table.loc[(ACE, "ace_own_answers", "mean_change")]
+    assert found["value"] == pytest.approx(10) and found["n_seeds"] == 2
+    assert table.loc[(ACE, "reconnect", "mean_change"), "n_seeds"] == 4
 
 
 def test_settings_are_those_of_the_variant_but_for_the_model():

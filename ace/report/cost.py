@@ -21,7 +21,7 @@ TENFOLD = 10
 ENDS = ["seconds_per_call", "test_s", "decision_ms"]  # these have the lowest and the highest seed as well as the mean
 NUMBERS = [
     *("decisions", "env_steps_train", "env_steps_validation", "env_steps_corpus"),
-    *("calls_train", "calls_test", "tokens", "lora_rounds", "lora_kept", "distinct_samples", "adjustments"),
+    *("calls_train", "calls_test", "tokens", "lora_rounds", "lora_kept", "distinct_samples", "lesson_share", "adjustments"),
     *("train_s", "llm_s", "finetune_s", "seconds_per_call", "seconds_per_lora_round"),
     *("test_s", "test_steps", "test_ms_per_step", "decision_ms"),
 ]
@@ -104,6 +104,7 @@ def _of_seed(run):
         "lora_rounds": len(rounds),
         "lora_kept": sum(round_["accepted"] for round_ in rounds),
         "distinct_samples": _mean([round_.get("distinct") for round_ in rounds]),
+        "lesson_share": _mean([100 * round_["of_lessons"] / round_["samples"] for round_ in rounds if round_.get("samples")]),
         "adjustments": adjusted(manifest),
         **{f"{phase}_s": wall.get(phase) for phase in ("train", "llm", "finetune")},
         "seconds_per_call": _over(wall.get("llm"), sum(calls.values())),
@@ -149,8 +150,10 @@ def _counts(row):
     rounds = _shown(row["lora_rounds"], lambda n: f"{n:.1f} ({row['lora_kept']:.1f})" if n else "–")
     steps = [_known(row[column]) for column in NUMBERS[1:4]]
     steps = None if set(steps) == {None} else sum(each or 0 for each in steps)
-    strength = [_shown(row[column] or None, thousands) for column in ("distinct_samples", "adjustments")]
-    return [_shown(steps, thousands), *(_shown(row[column], thousands) for column in NUMBERS[4:7]), rounds, *strength]
+    shares = [_shown(row["distinct_samples"] or None, thousands), _shown(row["lesson_share"], "{:.1f}".format)]
+    adjusted_by = _shown(row["adjustments"] or None, thousands)
+    calls = (_shown(row[column], thousands) for column in NUMBERS[4:7])
+    return [_shown(steps, thousands), *calls, rounds, *shares, adjusted_by]
 
 
 def _times(row):
@@ -160,7 +163,7 @@ def _times(row):
 
 
 COUNTS = ["Env. steps", "LLM calls to train", "LLM calls in the test", "Tokens", "LoRA rounds (kept)"]
-COUNTS += ["Distinct samples a round", "Decisions adjusted by g_LLM"]
+COUNTS += ["Distinct samples a round", "Of the policy, %", "Decisions adjusted by g_LLM"]
 TIMES = ["Train, s", "LLM, s", "LoRA, s", "An LLM call, s", "Test, s", "A step of the test, ms", "A decision, ms"]
 PARTS = {"Samples and calls": (["Grid", "Method", *COUNTS], _counts), "Seconds": (["Grid", "Method", *TIMES], _times)}
 

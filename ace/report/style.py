@@ -41,6 +41,8 @@ LINES = {
     "ace_rounds_1": ("#cc6677", "-", "v"),
     "ace_rounds_3": ("#7f4fa3", "-.", "<"),
 }
+LONGER = {"sac_40k": "sac", "ace_40k": "ace", "expert_40k": "expert_sac"}
+"""Methods trained for longer, which are in no figure with the same method."""
 MORE_LINES = [("#cc6677", "-", "v"), ("#ccaa22", "--", "P"), ("#aa4499", "-.", "<"), ("#4477aa", ":", ">")]
 """For what is no method: measures, settings, variants without a line of their own."""
 
@@ -57,9 +59,9 @@ METADATA = {
 
 def lines(variants):
     """variant -> (colour, line style, marker); those without a line of their own take turns in the order given."""
-    unknown = [variant for variant in variants if variant not in LINES]
-    spare = {variant: MORE_LINES[i % len(MORE_LINES)] for i, variant in enumerate(unknown)}
-    return {variant: LINES.get(variant) or spare[variant] for variant in variants}
+    known = {variant: LINES.get(LONGER.get(variant, variant)) for variant in variants}
+    unknown = [variant for variant, look in known.items() if look is None]
+    return known | {variant: MORE_LINES[i % len(MORE_LINES)] for i, variant in enumerate(unknown)}
 
 
 def by_panel(variants):
