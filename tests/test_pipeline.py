@@ -403,6 +403,8 @@ def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
     made = yaml.safe_load(workspace.pipeline_for(tmp_path, place))
     stages, lists = made["stages"], next(each for each in made["vars"] if "studies" in each)
     assert not {"language_model", "language_model_table", "measure_rates"} & set(stages)
+    assert {"10_table_main", "13_table_ablations"} <= set(stages["paper"]["foreach"]), "variants may be added there"
+    assert "22_figure_shaping" not in stages["paper"]["foreach"]
     assert (lists["studies"], stages["measure"]["matrix"]["study"]) == (["foresight"], "${studies}")
     assert workspace.given(tmp_path, place) == [Path("results/language_model/wcci2020")]
     raw = yaml.safe_load(place.read_text())

@@ -97,8 +97,8 @@ def read_pipeline(root):
 def otherwise(params_file):
     """What a scale does otherwise than dvc.yaml: profiles/<name>/pipeline.yaml as a dict, {} where there is none.
 
-    given: stages whose committed results are copied, as inputs; without: stages that are left out; studies: those of the stage
-    `measure` that are made, default all.
+    given: stages whose committed results are copied, as inputs; without: stages, or keys of a foreach, that are left out;
+    studies: those of the stage `measure` that are made, default all.
     """
     path = params_file.with_name("pipeline.yaml")
     return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -117,7 +117,11 @@ def pipeline_for(root, params_file):
             each.update({name: names for name, names in everything.items() if name in each})
         pipeline["stages"].pop(BY_HAND, None)
     for name in (MAKING, *changes.get("given", ()), *changes.get("without", ())):
-        pipeline["stages"].pop(name, None)
+        stage, _, key = name.partition("@")
+        if key:
+            pipeline["stages"][stage]["foreach"].pop(key)
+        else:
+            pipeline["stages"].pop(stage, None)
     text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
     yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     yaml.width = 1000  # else commands are folded anew
