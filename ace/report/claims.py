@@ -146,7 +146,7 @@ def main(arguments=None):
         ("report.html", "everything on one page, for a browser"),
         ("paper/10_table_main/main.md", "all methods with intervals and budgets"),
         (WRITTEN / "claims.md", "the claims with criteria and evidence"),
-        ("paper/20_figure_learning/learning_curves.png", "learning curves on validation scenarios, which choose the checkpoint"),
+        ("paper/20_figure_learning/learning_curves.png", "learning curves, on validation"),
         ("notebooks/", "the executed notebooks"),
     ):
         if (results / place).exists():
