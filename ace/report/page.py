@@ -39,7 +39,7 @@ TEMPLATE = "{%- extends 'lab/index.html.j2' -%}" + "".join(
 )
 
 
-def write_pages(params, results, folded_rows=60):
+def write_pages(params, results, folded_rows=40):
     """Writes report.html and studies.html under results. Returns {page: [(title, path of the Markdown file)]}.
 
     folded_rows: a table with more rows is shown folded
