@@ -214,7 +214,7 @@ def test_cells_of_camel_say_what_the_masks_took(equipped):
         assert curve["masked"].iloc[-1] == pytest.approx(mask["masked"] / mask["decisions"], abs=1e-5)
     shown = neighbours.write_camel(read_cell(cell_folder(folder / "results", "case14", "camel"))[0], folder / "shown")
     assert 0 < shown["regions"].sum() <= files(folder, "camel")["manifest.json"]["roles"]["mask"]["answers"]
-    assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "named.csv"}
+    assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "run.md", "named.csv"}
 
 
 def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also):
@@ -245,7 +245,7 @@ def test_a_cell_of_llm_also_says_what_its_branches_took(equipped, model_of_also)
     assert curve["branch_decisions"].iloc[-1] == 20 * len(trials)
     shown = neighbours.write_also(read_cell(cell_folder(folder / "results", "case14", "also"))[0], folder / "shown")
     assert len(shown) == sum(max(len(point["trials"]), 1) for point in points)
-    assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "points.csv"}
+    assert {path.name for path in (folder / "shown").iterdir()} == {"run.png", "run.pdf", "run.md", "points.csv"}
 
 
 def test_a_checkpoint_of_other_settings_is_not_continued(reference, equipped):
