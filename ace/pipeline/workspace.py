@@ -288,9 +288,7 @@ def dry_run(name, root=ROOT):
             f"{name}/dvc.lock notes {len(noted)} of them as run before: those whose inputs are the same are passed over"
         )
     command = [PYTHON, "-m", "ace.preflight", str(params_file), "--workspace", str(root / name)]
-    command += ["--beside-s", str(beside_s)]
-    made = [name for name in ("language_model@", "measure@diagnosis-") if any(stage.startswith(name) for stage in stages)]
-    command += ["--made", ",".join(made)]
+    command += ["--beside-s", str(beside_s), "--stages", *stages]
     sys.stdout.flush()
     return subprocess.run(command, cwd=root, env=surroundings(root)).returncode
 

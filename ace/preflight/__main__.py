@@ -15,7 +15,6 @@ from ace.preflight import estimate, language, machine, policies, worlds
 from ace.preflight.plan import cells, fail, ok
 
 HOME = Path(__file__).resolve().parents[2]
-MODELS, DIAGNOSIS = "language_model@", "measure@diagnosis-"  # stages that a scale may be without
 
 
 def main(arguments=None):
@@ -24,7 +23,7 @@ def main(arguments=None):
     parser.add_argument("--workspace", type=Path, required=True, help="the folder it would run in; need not exist")
     parser.add_argument("--only-failures", action="store_true", help="say nothing of what is well, and make no estimate")
     parser.add_argument("--beside-s", type=float, default=0.0, help="seconds of the stages that neither play nor train")
-    parser.add_argument("--made", default=f"{MODELS},{DIAGNOSIS}", help="which of these stages the pipeline has")
+    parser.add_argument("--stages", nargs="*", help="of the pipeline; default: all that params.yaml could ask for")
     given = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     try:
@@ -32,8 +31,9 @@ def main(arguments=None):
     except config.ConfigError as error:
         show(fail("parameters", f"{error}; nothing else can be looked at before"))
         return 1
-    made, workspace = given.made.split(","), given.workspace.resolve()
-    planned = [cell for cell in cells(params) if DIAGNOSIS in made or not cell.diagnoses]
+    stages, workspace = given.stages, given.workspace.resolve()
+    planned = [cell for cell in cells(params) if stages is None or cell.stage in stages]
+    models = stages is None or any(stage.startswith("language_model@") for stage in stages)
     first = ok("parameters", f"{os.path.relpath(given.params)}, scale {params.scale}")
     failed = 0
     # The language model first: a server that is not there is known within seconds, a grid takes some to load.
@@ -52,7 +52,7 @@ def main(arguments=None):
     except config.ConfigError:  # a finding of its own
         jobs = 1
     print()
-    for line in estimate.lines(params, planned, jobs, given.beside_s, workspace, HOME, models=MODELS in made):
+    for line in estimate.lines(params, planned, jobs, given.beside_s, workspace, HOME, models):
         print(line)
     print(f"\nchecks failed: {failed}, see FAIL above" if failed else "\nall checks passed; nothing was run")
     return min(failed, 1)
