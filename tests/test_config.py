@@ -26,8 +26,8 @@ def environment(raw, name="wcci2020"):
 
 
 def with_own_model(raw):
-    """`ace_lean` in the grid, which asks a language model of its own."""
-    raw["grid"]["other_model"].append("ace_lean")
+    """`camel_poor` in the grid, which asks a language model of its own."""
+    raw["grid"]["other_model"] = ["camel_poor"]
     return raw
 
 
@@ -107,21 +107,21 @@ def with_own_model(raw):
         (lambda p: p["foresight"].update(episodes=9), ["scenarios.validation + foresight.episodes = 17: chronics.validation"]),
         (lambda p: p["proposers"].update(episodes=9), ["scenarios.validation + proposers.episodes = 17: chronics.validation"]),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
-        (lambda p: p["language_models"]["ace_lean"].update(state=1), ["language_models.ace_lean.state", "no such parameter"]),
+        (lambda p: p["language_models"]["camel_poor"].update(state=1), ["language_models.camel_poor.state", "no such parameter"]),
         (lambda p: p["grid"]["pretrained"].update(environments=["case14"]), ["grid.pretrained.environments.0 = 'case14': it is"]),
         (lambda p: p["grid"]["also"].update(environments=["case14"]), ["grid.also.environments.0 = 'case14': it is not under"]),
         (lambda p: p["grid"]["also"].update(environments=["wcci2022"]), ["grid.also.controls: they need 'wcci2020' under"]),
         (lambda p: p["grid"]["also"].update(variants=["ace"]), ["grid.also.variants: 'ace' stands under grid.variants too"]),
         (lambda p: p["language_model"].update(heads=3), ["language_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
         (lambda p: p["also_model"].update(heads=3), ["also_model: hidden = 128 must be a multiple of 2 x heads = 6"]),
-        (lambda p: with_own_model(p)["language_models"].clear(), ["grid.other_model", "'ace_lean' has no entry"]),
+        (lambda p: with_own_model(p)["language_models"].clear(), ["grid.other_model", "'camel_poor' has no entry"]),
         (
-            lambda p: with_own_model(p)["variants"]["ace_lean"].clear(),
-            ["variants.ace_lean.llm.path", "language_models/ace_lean/{env}"],
+            lambda p: with_own_model(p)["variants"]["camel_poor"].clear(),
+            ["variants.camel_poor.llm.path", "language_models/camel_poor/{env}"],
         ),
         (
-            lambda p: with_own_model(p)["grid"]["variants"].append("ace_lean"),
-            ["grid.other_model", "'ace_lean' stands under variants too"],
+            lambda p: with_own_model(p)["grid"]["variants"].append("camel_poor"),
+            ["grid.other_model", "'camel_poor' stands under variants too"],
         ),
         (lambda p: p["seeds"].append(0), ["params.yaml: seeds = [0, 1, 2, 3, 4, 5, 6, 7, 0]: each seed once"]),
         (lambda p: p["grid"]["ablations"].update(seeds=[1, 1]), ["grid.ablations.seeds = [1, 1]: each seed once"]),
@@ -129,15 +129,15 @@ def with_own_model(raw):
         (lambda p: p["grid"]["budget"]["variants"].append("ace"), ["grid.budget.variants: 'ace' stands under grid.variants"]),
         (lambda p: p["grid"]["budget"]["variants"].append("ace_K01"), ["'ace_K01' stands under grid.ablations.variants"]),
         (
-            lambda p: p["grid"]["budget"]["variants"].append("ace_present_weights"),
+            lambda p: p["grid"]["budget"]["variants"].append("also_pretrained"),
             ["grid.budget.variants.3", "train.marks is empty"],
         ),
         (lambda p: p["grid"]["budget"].update(environments=["wci2020"]), ["grid.budget.environments.0", "mean 'wcci2020'"]),
         (lambda p: p["grid"]["budget"].update(seeds=[1, 1]), ["grid.budget.seeds = [1, 1]: each seed once"]),
         (lambda p: p["outages"]["variants"].append("llm_only"), ["outages.variants.14 = 'llm_only'", "language model in play"]),
         (
-            lambda p: with_own_model(p)["foresight"].update(variants=["ace_lean"]),
-            ["foresight.variants.0 = 'ace_lean'", "one language model"],
+            lambda p: with_own_model(p)["foresight"].update(variants=["camel_poor"]),
+            ["foresight.variants.0 = 'camel_poor'", "one language model"],
         ),
         (
             lambda p: p["grid"]["variants"].remove("frequency_refine"),
@@ -266,10 +266,10 @@ def test_variants_differ_from_base_by_what_they_say_only():
 
 def test_a_language_model_of_a_variants_own_differs_by_what_it_says_only():
     params = config.load(ROOT / "params.yaml")
-    ours, shared = (params.with_model(name).language_model.model_dump() for name in ("ace_lean", ""))
-    assert {key for key in shared if ours[key] != shared[key]} == {"scan", "states", "actions"}
-    with pytest.raises(config.ConfigError, match=r"'ace_lan' is not in params\.yaml; did you mean 'ace_lean'"):
-        params.with_model("ace_lan")
+    ours, shared = (params.with_model(name).language_model.model_dump() for name in ("camel_poor", ""))
+    assert {key for key in shared if ours[key] != shared[key]} == {"scan", "states", "steps"}
+    with pytest.raises(config.ConfigError, match=r"'camel_por' is not in params\.yaml; did you mean 'camel_poor'"):
+        params.with_model("camel_por")
 
 
 def test_quick_scale_has_the_same_keys():

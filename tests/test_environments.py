@@ -272,7 +272,7 @@ def test_the_table_by_hand(grid, results):
     assert "WCCI 2020 1 of 2 (2 of them end in a blackout)" in text
     assert grids["run_here"].tolist() == [True, False] and grids["actions"].tolist() == [66810, 178]
     before = {path: path.read_bytes() for path in sorted((results / "made").iterdir())}
-    assert len(before) == 10  # two tables in three formats, the figure in two, its data and its note
+    assert len(before) == 8  # two tables as CSV and Markdown, the figure in two formats, its data and its note
     environments.write_environments(grid, results, results / "made")
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
 

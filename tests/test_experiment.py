@@ -127,7 +127,7 @@ def test_run_files_say_what_was_used(reference):
 
 def test_a_variant_with_a_model_of_its_own_reads_no_other(workspace, language_model, reference):
     """Neither its manifest nor the held-out states of its LoRA rounds: there is no other here."""
-    own = "results/language_models/ace_lean/{env}"
+    own = "results/language_models/camel_poor/{env}"
     folder = workspace(lambda raw: raw["variants"].update(ace={"llm": {"path": own}}))
     copy_tree(language_model, folder / own.replace("{env}", "case14"))
     done = run(folder, "ace", [0])

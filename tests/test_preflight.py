@@ -476,10 +476,10 @@ def test_without_any_run_there_is_no_estimate(tmp_path):
 
 def test_a_variants_own_model_is_made_by_its_stage_and_counted(tmp_path):
     raw = whole_grid(parsed("params.yaml"))
-    params = made(tmp_path, lambda raw: raw["grid"].update(other_model=["ace_lean"]), raw)
-    cells = [cell for cell in plan.cells(params) if cell.variant == "ace_lean"]
+    params = made(tmp_path, lambda raw: raw["grid"].update(other_model=["camel_poor"]), raw)
+    cells = [cell for cell in plan.cells(params) if cell.variant == "camel_poor"]
     assert {(cell.stage, cell.seeds) for cell in cells} == {
-        (f"other_model@{env}-ace_lean", (*params.seeds,)) for env in ("wcci2020", "neurips2020", "wcci2022")
+        (f"other_model@{env}-camel_poor", (*params.seeds,)) for env in ("wcci2020", "neurips2020", "wcci2022")
     }
     (found,) = language.findings(cells, tmp_path)
     assert (found.state, found.text) == ("ok", "nothing needed: the stage language_models makes it")

@@ -125,7 +125,7 @@ def choose(cells, root, name="", seed="", draw=random.choice):
 
 
 def named(cells, name):
-    """The cell of that name, also one of runs whose stage is of another kind than was said (train@wcci2020-ace_lean), or None."""
+    """The cell of that name, also one of runs whose stage is of another kind than said (train@wcci2020-camel_poor), or None."""
     of = name.partition("@")[2]
     found = [cell for cell in cells.values() if cell.stage == name or (cell.seeds and of == cell.stage.partition("@")[2])]
     return cells.get(name) or (found[0] if found else None)

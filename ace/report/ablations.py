@@ -140,7 +140,7 @@ def write_ablations(params, results, folder):
     parts = {"Results": (RESULTS, shown), "What they used": (BUDGETS, list(used.values()))}
     missing = [name for name in names if name not in ran]
     title = f"Ablations, {grid_label(env)}, {runs.tested()}"
-    write_parts(folder, "ablations", title, parts, _note(params, shown, missing))
+    write_parts(folder, "ablations", title, parts, _note(params, shown, missing), tex=True)
     return table
 
 

@@ -53,7 +53,7 @@ def write_cost(params, results, folder, variants=None):
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     write_csv(table.where(table.notna(), None), Path(folder) / "cost.csv")
     parts = {head: (names, _part(table, cells)) for head, (names, cells) in PARTS.items()}
-    write_parts(folder, "cost", f"Cost, {runs.tested()}", parts, notes.note("cost"))
+    write_parts(folder, "cost", f"Cost, {runs.tested()}", parts, notes.note("cost"), tex=True)
     return table
 
 

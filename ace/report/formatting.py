@@ -75,20 +75,22 @@ def _tex(cell):
     return cell
 
 
-def write_table(folder, name, table, head, rows, title, note):
-    """<folder>/<name>.csv holds `table`; .md and .tex show `rows` (strings) under `head`, the first with `note` below."""
+def write_table(folder, name, table, head, rows, title, note, tex=False):
+    """<folder>/<name>.csv holds `table`; .md shows `rows` (strings) under `head` with `note` below. tex: .tex shows them too."""
     folder = Path(folder)
     write_csv(table, folder / f"{name}.csv")
     write_text(folder / f"{name}.md", f"# {title}\n\n{markdown(head, rows)}\n{note}\n")
-    write_text(folder / f"{name}.tex", latex(head, rows, title))
+    if tex:
+        write_text(folder / f"{name}.tex", latex(head, rows, title))
 
 
-def write_parts(folder, name, title, parts, note, lead=""):
-    """A table in several parts: <folder>/<name>.{md,tex}. parts: heading -> (head, rows); lead: Markdown above the first."""
+def write_parts(folder, name, title, parts, note, lead="", tex=False):
+    """A table in several parts: <folder>/<name>.md, with tex .tex too. parts: heading -> (head, rows); lead: above the first."""
     folder = Path(folder)
     text = "\n".join(f"## {part}\n\n{markdown(head, rows)}" for part, (head, rows) in parts.items())
     write_text(folder / f"{name}.md", f"# {title}\n\n{lead}{text}\n{note}\n")
-    write_text(folder / f"{name}.tex", "\n".join(latex(*rows, f"{title}: {part}") for part, rows in parts.items()))
+    if tex:
+        write_text(folder / f"{name}.tex", "\n".join(latex(*rows, f"{title}: {part}") for part, rows in parts.items()))
 
 
 def write_text(path, text):

@@ -53,7 +53,6 @@ LABELS = {
     "ace_pretrained": "ACE, pretrained model",
     "ace_pretrained_frozen": "ACE, pretrained model, no LoRA rounds",
     "pretrained_only": "Pretrained model alone",
-    "ace_present_weights": "ACE, weights not averaged",
     "ace_own_answers": "ACE, LoRA on own answers",
     "ace_random_lessons": "ACE, unjudged lessons",
     "ace_before": "ACE as up to 63061d2",

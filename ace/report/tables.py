@@ -106,7 +106,7 @@ def write_main(params, results, folder, variants=None):
     parts = {}
     for env in runs.environments:
         parts[grid_label(env)] = HEAD, [_main_row(table, env, variant) for variant in runs.variants]
-    write_parts(folder, "main", f"Main comparison, {runs.tested()}", parts, _main_note(params, runs))
+    write_parts(folder, "main", f"Main comparison, {runs.tested()}", parts, _main_note(params, runs), tex=True)
     return table, pairs
 
 
@@ -238,7 +238,7 @@ def write_roles(params, results, folder, variants=None):
             row += [mean_and_std(reward), with_interval(*(reward[name] for name in differences), 1, sign="+")]
             rows.append([*row, f"{survival.seeds_shaped} of {survival.n_seeds}"])
     title = f"Roles of the language model, {runs.tested()}"
-    write_table(folder, "ablation_roles", table, ROLES_HEAD, rows, title, notes.note("roles"))
+    write_table(folder, "ablation_roles", table, ROLES_HEAD, rows, title, notes.note("roles"), tex=True)
     return table
 
 
