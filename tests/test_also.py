@@ -503,7 +503,7 @@ def test_a_gain_needs_two_that_live():
 # --- the guard --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("score", "enter"), [(0.3, True), (0.1, False)])
+@pytest.mark.parametrize(("score", "enter"), [(0.3, True), (0.1, False), (None, False)])  # None: a branch that died
 def test_the_guard_holds_judgements_back_until_a_branch_has_proved_them(small_world, score, enter):
     settings = with_also("ace_guarded", every=40)
     loop = loop_of(small_world, settings, critic=True)
@@ -650,6 +650,9 @@ def test_the_rule_and_the_samples_by_hand():
     assert {line for lines in shown for line in lines} == failed | {"none"} and {len(lines) for lines in shown} == {1, 2, 3}
     highest = samples(runs, rule, 0.06, 400, np.random.default_rng(0))[-40:]
     assert {reply for _, reply in highest} == {"configuration : lost +0.3"}, "where none beats the margin, the best"
+    dead = [{**runs[0], "points": [{**runs[0]["points"][0], "trials": [control, {**trials[0], "gain": None}]}]}]
+    with pytest.raises(ConfigError, match="every branch of the trials died"):
+        samples(dead, rule, 0.01, 400, np.random.default_rng(0))
     for prompt, reply in pairs:
         if "\nTrials\n" not in prompt:
             shown = dict(line.rsplit(" : ", 1) for line in prompt.split("Training\n")[1].split("\n")[:9])

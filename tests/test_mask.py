@@ -330,6 +330,7 @@ def test_the_arm_and_its_controls_differ_in_one_key(params):
     of = lambda name: params.settings(name).model_dump()  # noqa: E731
     for control in ("camel_random", "camel_frequency"):
         assert different(of("camel"), of(control)) == ["mask.source"]
+    assert different(of("camel"), of("camel_poor")) == ["llm.path"]
     assert different(of("camel_ace"), of("ace")) == ["mask.source"] == different(of("camel"), of("sac"))
     assert {name: params.settings(name).uses_llm for name in ("camel", "camel_random", "camel_frequency", "camel_ace")} == {
         "camel": True, "camel_random": False, "camel_frequency": False, "camel_ace": True}  # fmt: skip
