@@ -254,7 +254,7 @@ def test_the_more_frequent_sign_is_a_baseline_of_the_critic():
 
 def test_what_is_shown_of_the_study(project, measured, tmp_path):
     table = show.write_pretrained(project / "results", tmp_path)
-    names = {f"pretrained.{end}" for end in ("csv", "md", "tex")}
+    names = {f"pretrained.{end}" for end in ("csv", "md")}
     names |= {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = show.cells(table)

@@ -461,7 +461,7 @@ def test_the_figure_has_the_same_bytes_twice_and_a_missing_file_is_named(tmp_pat
     drawn.write_proposers(params, tmp_path, tmp_path / "show")
     first = {p.name: p.read_bytes() for p in (tmp_path / "show").iterdir()}
     drawn.write_proposers(params, tmp_path, tmp_path / "show")
-    assert first == {p.name: p.read_bytes() for p in (tmp_path / "show").iterdir()} and len(first) == 7
+    assert first == {p.name: p.read_bytes() for p in (tmp_path / "show").iterdir()} and len(first) == 6
     (tmp_path / "studies/proposers/case14.csv").unlink()
     with pytest.raises(ReportError, match=r"run notebooks/studies/proposers_measure\.ipynb"):
         drawn.write_proposers(params, tmp_path, tmp_path / "show")
