@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -318,7 +319,7 @@ LAPTOP, QUICK, PAPER = (ROOT / name for name in ("params.yaml", "profiles/quick/
 
 @pytest.fixture(scope="module")
 def pipelines(tmp_path_factory):
-    """{file of parameters: {name: stage}} as DVC reads dvc.yaml, the repository's and those of workspaces."""
+    """{file of parameters: {name: stage}} as DVC reads each dvc.yaml, the repository's and those of workspaces."""
     from dvc.repo import Repo
 
     found = {}
@@ -328,6 +329,7 @@ def pipelines(tmp_path_factory):
         for path, text in ((LAPTOP, (ROOT / "dvc.yaml").read_bytes()), *others):
             folder = tmp_path_factory.mktemp("pipeline")
             (folder / "dvc.yaml").write_bytes(text)
+            shutil.copytree(ROOT / "cells", folder / "cells", ignore=shutil.ignore_patterns("dvc.lock"))
             (folder / "params.yaml").write_bytes(path.read_bytes())
             with Repo.init(str(folder), no_scm=True) as repo:
                 found[path] = {stage.name: stage for stage in repo.index.stages}

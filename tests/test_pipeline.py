@@ -20,7 +20,7 @@ from conftest import parsed, small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ace import config
-from ace.pipeline import kernel, notebook, repro, workspace
+from ace.pipeline import campaign, kernel, notebook, repro, workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 ENV = os.environ | {"PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1"}
@@ -311,6 +311,14 @@ stages:
     params: [seeds, {results/digests.json: [programs.a, cells.case14.sac]}]
     outs: [{used.txt: {cache: false}}]
 """
+CELLS = """
+stages:
+  train:
+    wdir: ..
+    cmd: cp used.txt cell.txt
+    deps: [used.txt]
+    outs: [{cell.txt: {cache: false}}]
+"""
 NEEDED = ("pipeline", "config", "run_files.py", "pool.py")  # of ace, by the toy
 
 
@@ -522,6 +530,25 @@ def test_a_lock_file_that_was_stopped_halfway_is_the_last_whole_one_again(projec
         lock.write_text(left)
         assert repro.repro(folder) == 0 and lock.read_text() == whole
     assert "[2/2] use: up to date" in capfd.readouterr().out
+
+
+def test_cells_lie_in_a_file_of_their_own_and_are_named_without_it(project, capfd):
+    (project / "cells").mkdir()
+    (project / "cells/dvc.yaml").write_text(CELLS)
+    (project / "cells/dvc.lock").write_text("of the repository")
+    folder = workspace.prepare("quick", project / "small.yaml", project)
+    assert repro.stage_names(folder) == ["digests", "use", "train"]
+    assert list(repro.addresses(folder, ["train", "use"])) == ["cells/dvc.yaml:train", "use"]
+    assert repro.repro(folder) == 0 and "[3/3] train | 0:" in capfd.readouterr().out
+    assert (folder / "cell.txt").read_text() == "1\n" and campaign.stale(folder, ["use", "train"]) == []
+    (folder / "cell.txt").unlink()
+    assert campaign.stale(folder, ["use", "train"]) == ["train"]
+    assert repro.repro(folder, ["train"]) == 0 and "[1/1] train | 0:" in capfd.readouterr().out
+    lock = folder / "cells/dvc.lock"
+    whole = lock.read_text()
+    lock.write_text(whole[:-9])
+    repro.repair_lock(folder)
+    assert lock.read_text() == whole and "cells/dvc.lock was stopped halfway" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")

@@ -314,7 +314,7 @@ def test_a_cell_whose_policies_a_study_lacks_fails_with_the_command_that_makes_t
     entries = {"env": "case14", "variant": "ace", "seed": 0, "settings": settings}
     write_seed(tmp_path / "results", entries, pd.DataFrame({"episode": [0]}))
     found = said()["train@case14-ace"]
-    assert found.state == "FAIL" and "`dvc repro -s -f train@case14-ace`" in found.text
+    assert found.state == "FAIL" and "`dvc repro -s -f cells/dvc.yaml:train@case14-ace`" in found.text
     assert "no policy of seed 0, which is played by " in found.text and "outages" in found.text
     policy = tmp_path / "results/runs/case14/ace/seed=0/policy.safetensors"
     policy.parent.mkdir()

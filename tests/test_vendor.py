@@ -17,10 +17,11 @@ import hashlib, torch
 a = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
 print(hashlib.sha256((a @ a.T).numpy().tobytes() + a.exp().numpy().tobytes()).hexdigest())
 """
-POSSIBLE = vendor.maker(processor()) == "intel" and platform.system() == "Linux" and shutil.which("cc")
+HERE = vendor.maker(processor())
+POSSIBLE = HERE and platform.system() == "Linux" and shutil.which("cc")
 
 
-@pytest.mark.skipif(not POSSIBLE, reason="an AMD processor is imitated on Intel's, on Linux, with a C compiler")
+@pytest.mark.skipif(not POSSIBLE, reason="Intel's and AMD's processors imitate each other on Linux, with a C compiler")
 def test_mkl_takes_the_other_kernels(monkeypatch, tmp_path):
     monkeypatch.setattr(vendor, "ROOT", tmp_path)
     monkeypatch.setenv("LD_PRELOAD", "")
@@ -28,7 +29,7 @@ def test_mkl_takes_the_other_kernels(monkeypatch, tmp_path):
         subprocess.run(
             [sys.executable, "-c", PRODUCT], env=kernel.environment() | more, capture_output=True, text=True, check=True
         ).stdout
-        for more in ({}, vendor.imitating("amd"))
+        for more in ({}, vendor.imitating({"intel": "amd", "amd": "intel"}[HERE]))
     )
     assert len(native) == len(other) == 65 and native != other
 
@@ -61,7 +62,7 @@ def on_intel(monkeypatch, tmp_path):
     return compiler
 
 
-@pytest.mark.parametrize(("cpu", "wanted"), [("AMD EPYC", "intel"), ("Intel(R) Xeon(R)", "intel"), ("aarch64", "amd")])
+@pytest.mark.parametrize(("cpu", "wanted"), [("AMD EPYC", "amd"), ("Intel(R) Xeon(R)", "intel"), ("aarch64", "amd"), ("Intel(R) Xeon(R)", "")])
 def test_other_makers_are_not_imitated(on_intel, monkeypatch, cpu, wanted):
     monkeypatch.setattr(vendor, "processor", lambda: cpu)
     assert f"this is {cpu}" in refused(wanted)
@@ -86,11 +87,15 @@ def test_what_goes_wrong_is_one_line(on_intel, monkeypatch, tmp_path):
     assert "without spaces and colons, not /a folder" in refused()
 
 
-def test_a_library_that_is_loaded_already_stays(on_intel, monkeypatch, tmp_path):
-    on_intel("touch $4")
-    monkeypatch.setattr(vendor, "PROBE", "print(1)")
+@pytest.mark.parametrize(("cpu", "name", "zen"), [("Intel(R) Xeon(R)", "amd", 1), ("AMD EPYC", "intel", 0)])
+def test_a_library_that_is_loaded_already_stays(on_intel, monkeypatch, tmp_path, cpu, name, zen):
+    on_intel("cat > $4")
+    monkeypatch.setattr(vendor, "processor", lambda: cpu)
+    monkeypatch.setattr(vendor, "PROBE", f"print({zen})")
     monkeypatch.setenv("LD_PRELOAD", "libm.so.6")
-    assert vendor.imitating("amd") == {"LD_PRELOAD": f"{tmp_path}/checkpoints/vendor/amd.so:libm.so.6"}
+    library = tmp_path / f"checkpoints/vendor/{name}.so"
+    assert vendor.imitating(name) == {"LD_PRELOAD": f"{library}:libm.so.6"}
+    assert f"int mkl_serv_cpuiszen(void) {{ return {zen}; }}" in library.read_text()
 
 
 def refused(name="amd"):

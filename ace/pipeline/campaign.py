@@ -21,7 +21,7 @@ from pathlib import Path
 from ace.pipeline import workspace
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.notebook import Progress
-from ace.pipeline.repro import ROOT, WorkspaceError, dvc, ended, kind, repro, running, stage_names, surroundings
+from ace.pipeline.repro import ROOT, WorkspaceError, addresses, dvc, ended, kind, repro, running, stage_names, surroundings
 from ace.pipeline.workspace import check, check_weeks, prepare, profiles
 
 NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models", "also_model", "pretrained_model")
@@ -38,7 +38,7 @@ def run(folder, only="*"):
     needed, cells = ([name for name in stages if kind(name) in kinds] for kinds in (NEEDED, CELLS))
     cells = [name for name in cells if any(fnmatch(name, each) for each in only.split(","))]
     if not cells:
-        raise WorkspaceError(f"no cell has a name like {only!r}; `dvc stage list --name-only` shows all")
+        raise WorkspaceError(f"no cell has a name like {only!r}; `dvc stage list --all --name-only` shows all")
     needed = [name for name in needed if is_needed(name, cells)]
     if stale(folder, needed):
         code = repro(folder, needed)
@@ -54,7 +54,7 @@ def run(folder, only="*"):
         print(
             "all of their runs are finished; `make repro`, or the scale's own target, collects them without computing,"
         )
-        print(f"or these cells alone: .venv/bin/dvc repro {' '.join(cells)}")
+        print(f"or these cells alone: .venv/bin/dvc repro {' '.join(addresses(folder, cells))}")
     return code
 
 
@@ -70,12 +70,13 @@ def grid(stage):
 
 def stale(folder, stages):
     """Those of the stages that DVC finds changed, in their order."""
-    command = [*dvc(), "status", "--json", *stages]
+    named = addresses(folder, stages)
+    command = [*dvc(), "status", "--json", *named]
     done = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
     if done.returncode:
         raise WorkspaceError(f"dvc status: {' '.join(done.stderr.split())}")
     found = json.loads(done.stdout)
-    return [stage for stage in stages if stage in found]
+    return [stage for name, stage in named.items() if name in found]
 
 
 def play(folder, cells):

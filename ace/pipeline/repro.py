@@ -12,6 +12,8 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from ace.pipeline.kernel import PYTHON, environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,8 +40,9 @@ SECONDS = {
 SECONDS_OTHER = 5  # tables and figures
 STATUS_S = 30.0  # a longer stage shows the time to go again, at most so often
 GRACE_S = 10.0  # for DVC and its stage to end when they are asked to
-LOCK_COPY = ".dvc/tmp/dvc.lock"
-STAGE = re.compile(r"^(Running stage|Stage) '([^']+)'(.*)")
+CELLS_FILE = "cells/dvc.yaml"  # stages that make cells; all others are in dvc.yaml
+LOCKS = {"dvc.lock": ".dvc/tmp/dvc.lock", "cells/dvc.lock": ".dvc/tmp/cells.lock"}  # and their copies
+STAGE = re.compile(rf"^(Running stage|Stage) '(?:{CELLS_FILE}:)?([^']+)'(.*)")
 NOTED = re.compile(r"^  (\S.*):\n    ", re.MULTILINE)  # a stage in dvc.lock, with something below its name
 NOISE = (
     "Updating lock file",
@@ -137,31 +140,40 @@ class Clock:
 
 def stage_names(folder, targets=()):
     """Names of a folder's stages, of `targets` only where there are any."""
-    command = [*dvc(), "stage", "list", "--name-only"]
+    command = [*dvc(), "stage", "list", "--all", "--name-only"]
     listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
     if listed.returncode:
         said = " ".join(listed.stderr.split())
         if "not a git repository" in said:  # an unpacked archive
             said += f"; write `[core]` and `no_scm = true` into {folder / '.dvc/config.local'}, or clone the repository with git"
         raise WorkspaceError(f"dvc stage list: {said}")
-    return [name for name in listed.stdout.split() if not targets or name in targets]
+    names = [name.removeprefix(f"{CELLS_FILE}:") for name in listed.stdout.split()]
+    return [name for name in names if not targets or name in targets]
 
 
 def kind(stage):
-    """Its name in dvc.yaml, without `@...`."""
+    """Its name in a dvc.yaml, without `@...`."""
     return stage.partition("@")[0]
+
+
+def addresses(folder, stages):
+    """{name as DVC takes it in this folder: name of the stage}."""
+    path = folder / CELLS_FILE
+    cells = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["stages"] if path.is_file() else ()
+    return {f"{CELLS_FILE}:{stage}" if kind(stage) in cells else stage: stage for stage in stages}
 
 
 # --- a lock file that outlives a kill ----------------------------------------------------------------------------------
 
 
 def keep_lock(folder):
-    """A copy of dvc.lock, which DVC rewrites in place after every stage: whoever stops it then leaves half a file."""
-    if (folder / "dvc.lock").is_file():
-        (folder / LOCK_COPY).parent.mkdir(parents=True, exist_ok=True)
-        partial = (folder / LOCK_COPY).with_suffix(".partial")
-        shutil.copyfile(folder / "dvc.lock", partial)
-        partial.replace(folder / LOCK_COPY)
+    """A copy of each LOCKS, which DVC rewrites in place after every stage: whoever stops it then leaves half a file."""
+    for lock, copy in LOCKS.items():
+        if (folder / lock).is_file():
+            (folder / copy).parent.mkdir(parents=True, exist_ok=True)
+            partial = (folder / copy).with_suffix(".partial")
+            shutil.copyfile(folder / lock, partial)
+            partial.replace(folder / copy)
 
 
 def noted(lock):
@@ -170,20 +182,21 @@ def noted(lock):
 
 
 def repair_lock(folder, kept_now=False):
-    """Puts the copy back where dvc.lock is half a file: empty or cut in a line, or with fewer stages than what was kept_now.
+    """Puts the copy back where one of LOCKS is half a file: empty or cut in a line, or with fewer stages than what was kept_now.
 
     DVC's own file of locks, which it would not read any more, goes where it is empty.
     """
     rwlock = folder / ".dvc/tmp/rwlock"
     if rwlock.is_file() and not rwlock.stat().st_size:
         rwlock.unlink()
-    lock, copy = folder / "dvc.lock", folder / LOCK_COPY
-    if not lock.is_file() or not copy.is_file():
-        return
-    fewer = kept_now and not noted(copy) <= noted(lock)
-    if fewer or not lock.read_bytes().endswith(b"\n"):
-        shutil.copyfile(copy, lock)
-        print("dvc.lock was stopped halfway; it is that of the last finished stage again", file=sys.stderr)
+    for name, kept in LOCKS.items():
+        lock, copy = folder / name, folder / kept
+        if not lock.is_file() or not copy.is_file():
+            continue
+        fewer = kept_now and not noted(copy) <= noted(lock)
+        if fewer or not lock.read_bytes().endswith(b"\n"):
+            shutil.copyfile(copy, lock)
+            print(f"{name} was stopped halfway; it is that of the last finished stage again", file=sys.stderr)
 
 
 # --- running it -------------------------------------------------------------------------------------------------------
@@ -204,7 +217,7 @@ def repro(folder, targets=()):
 
 def _repro(folder, targets):
     clock = Clock(stage_names(folder, targets), foretells=folder.name == "quick")
-    with running([*dvc(), "repro", *targets], folder) as process:
+    with running([*dvc(), "repro", *(addresses(folder, targets) or ["--all-pipelines"])], folder) as process:
         said_s = clock.now()
         for line in process.stdout:
             if stage := STAGE.match(line):

@@ -1,4 +1,4 @@
-"""Another maker's processor: environment variables under which training gives, on Intel's, the bits that it gives on AMD's.
+"""Another maker's processor: environment variables under which training gives, on Intel's or AMD's, the bits of the other's.
 
 MKL takes other kernels on AMD's processors than on Intel's, whatever MKL_CBWR says; learning amplifies the rounding. MKL asks
 functions of its own which processor it is on, and a library that is loaded ahead of it answers in their place. Seen so far: on an
@@ -15,9 +15,12 @@ from ace.config.host import processor
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError
 
-ANSWERS = {"mkl_serv_intel_cpu": 0, "mkl_serv_intel_cpu_true": 0, "mkl_serv_cpuiszen": 1}
-"""Of MKL's functions, as on AMD's processors."""
-LIBRARY = "checkpoints/vendor/amd.so"  # below the repository
+ANSWERS = {
+    "amd": {"mkl_serv_intel_cpu": 0, "mkl_serv_intel_cpu_true": 0, "mkl_serv_cpuiszen": 1},
+    "intel": {"mkl_serv_intel_cpu": 1, "mkl_serv_intel_cpu_true": 1, "mkl_serv_cpuiszen": 0},
+}
+"""Of MKL's functions, by maker."""
+LIBRARY = "checkpoints/vendor/{}.so"  # below the repository
 PROBE = "import ctypes; print(ctypes.CDLL(None).mkl_serv_cpuiszen())"
 
 
@@ -31,15 +34,16 @@ def imitating(name):
 
     WorkspaceError where that is not possible, in one line.
     """
-    if (maker(processor()), name) != ("intel", "amd") or platform.system() != "Linux":
-        raise WorkspaceError(f"only Intel's processors on Linux can imitate others, and only AMD's; this is {processor()}")
+    if {maker(processor()), name} != {*ANSWERS} or platform.system() != "Linux":
+        raise WorkspaceError(f"only Intel's and AMD's processors can imitate each other, on Linux; this is {processor()}")
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if not compiler:
-        raise WorkspaceError("to imitate AMD's processors takes a C compiler, and neither cc, gcc nor clang is on the PATH")
-    library, making = ROOT / LIBRARY, ROOT / f"{LIBRARY}.{os.getpid()}"
+        raise WorkspaceError("to imitate another processor takes a C compiler, and neither cc, gcc nor clang is on the PATH")
+    place = LIBRARY.format(name)
+    library, making = ROOT / place, ROOT / f"{place}.{os.getpid()}"
     if re.search(r"[\s:]", str(library)):
-        raise WorkspaceError(f"to imitate AMD's processors takes a folder without spaces and colons, not {ROOT}")
-    source = "".join(f"int {function}(void) {{ return {answer}; }}\n" for function, answer in ANSWERS.items())
+        raise WorkspaceError(f"to imitate another processor takes a folder without spaces and colons, not {ROOT}")
+    source = "".join(f"int {function}(void) {{ return {answer}; }}\n" for function, answer in ANSWERS[name].items())
     command = [compiler, "-shared", "-fPIC", "-o", str(making), "-x", "c", "-"]
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +52,9 @@ def imitating(name):
             raise WorkspaceError(f"{compiler} failed: {' '.join(made.stderr.split())[-300:]}")
         making.replace(library)
     except OSError as error:
-        raise WorkspaceError(f"{LIBRARY}: {error}") from None
+        raise WorkspaceError(f"{place}: {error}") from None
     variables = {"LD_PRELOAD": ":".join(filter(None, (str(library), os.environ.get("LD_PRELOAD"))))}
     probed = subprocess.run([PYTHON, "-c", PROBE], env=os.environ | variables, capture_output=True, text=True)
-    if probed.stdout != f"{ANSWERS['mkl_serv_cpuiszen']}\n":  # a file system from which nothing may be loaded, say
-        raise WorkspaceError(f"{LIBRARY} is not loaded: {' '.join(probed.stderr.split())[-300:]}")
+    if probed.stdout != f"{ANSWERS[name]['mkl_serv_cpuiszen']}\n":  # a file system from which nothing may be loaded, say
+        raise WorkspaceError(f"{place} is not loaded: {' '.join(probed.stderr.split())[-300:]}")
     return variables

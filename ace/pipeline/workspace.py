@@ -5,7 +5,7 @@
     python -m ace.pipeline.workspace paper --dry-run    only looks whether all is there, and estimates the time
     python -m ace.pipeline.workspace repro              not elsewhere: brings the committed results up to date (`make repro`)
 
-A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, the weeks, dvc.yaml), its own params.yaml and its
+A workspace holds a copy of what the pipeline reads (`ace/`, the notebooks, the weeks, each dvc.yaml), its own params.yaml and its
 own DVC state and results. Its dvc.yaml makes no weeks: all else is computed, by the code as it is now.
 Inside, `python -m ace...` and the notebooks import the workspace's copy of `ace`: the current folder comes first on the path,
 and kernel.py hands the kernel the folder that it came from itself.
@@ -27,11 +27,14 @@ from ruamel.yaml import YAML
 
 from ace.pipeline.kernel import PREFIX, PYTHON
 from ace.pipeline.repro import (
+    CELLS_FILE,
+    LOCKS,
     ROOT,
     WorkspaceError,
     dvc,
     ended,
     expected_s,
+    noted,
     repair_lock,
     repro,
     stage_names,
@@ -39,7 +42,7 @@ from ace.pipeline.repro import (
 )
 
 WEEKS = "results/chronics"
-COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore")
+COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore", CELLS_FILE)
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
 STUDIES = ["diagnosis", "foresight", "outages", "proposers"]  # of the stage `measure`
@@ -276,17 +279,15 @@ def dry_run(name, root=ROOT):
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         write_changed(pipeline_for(root, params_file), folder / "dvc.yaml")
-        copy_changed(params_file, folder / "params.yaml")
+        for source, target in ((root / CELLS_FILE, CELLS_FILE), (params_file, "params.yaml")):
+            copy_changed(source, folder / target)
         subprocess.run([*dvc(), "init", "-q", "--no-scm"], cwd=folder, env=surroundings(root), check=True)
         stages = stage_names(folder)
     kinds = Counter(stage.partition("@")[0] for stage in stages)
     beside_s = sum(expected_s(stage) for stage in stages if stage.partition("@")[0] not in CELLS)
     print(f"{name}/: {len(stages)} stages would run: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
-    if (root / name / "dvc.lock").is_file():
-        noted = YAML(typ="safe").load((root / name / "dvc.lock").read_text()).get("stages", {})
-        print(
-            f"{name}/dvc.lock notes {len(noted)} of them as run before: those whose inputs are the same are passed over"
-        )
+    if before := sum(len(noted(path)) for lock in LOCKS if (path := root / name / lock).is_file()):
+        print(f"{before} of them are noted as run before in {name}/: those whose inputs are the same are passed over")
     command = [PYTHON, "-m", "ace.preflight", str(params_file), "--workspace", str(root / name)]
     command += ["--beside-s", str(beside_s), "--stages", *stages]
     sys.stdout.flush()

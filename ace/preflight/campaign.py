@@ -20,7 +20,7 @@ DECISION_S, ASKING, EPISODE_S = 0.03, 2, 0.3
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.preflight.campaign", description=__doc__.splitlines()[0])
-    parser.add_argument("stages", nargs="+", metavar="STAGE", help="as `dvc stage list` names it: train@wcci2020-ace")
+    parser.add_argument("stages", nargs="+", metavar="STAGE", help="of cells/dvc.yaml: train@wcci2020-ace")
     stages = parser.parse_args(arguments).stages
     warnings.filterwarnings("ignore")
     return exit_code(lambda: run(config.load(), stages, config.root()))

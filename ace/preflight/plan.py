@@ -33,7 +33,7 @@ def fail(what, text):
 
 @dataclass(frozen=True)
 class Cell:
-    """A variant on an environment with all its seeds. stage: as `dvc repro -s` takes it; decisions: of one run."""
+    """A variant on an environment with all its seeds. stage: its name in cells/dvc.yaml; decisions: of one run."""
 
     stage: str
     environment: str

@@ -25,7 +25,7 @@ def findings(params, cells, workspace):
                 continue  # it will be run
             except ValueError as error:
                 lacking += 1
-                yield fail(stage, f"{error}: run `dvc repro -s -f {stage}` first")
+                yield fail(stage, f"{error}: run `dvc repro -s -f cells/dvc.yaml:{stage}` first")
                 continue
             settings = json.loads(json.dumps(params.settings(variant).as_recorded()))
             if any(seed not in found or found[seed].manifest.get("settings") != settings for seed in seeds):
@@ -36,7 +36,7 @@ def findings(params, cells, workspace):
                 studies = ", ".join(study for study in STUDIES if variant in params.played(study, environment)[1])
                 text = f"no policy of seed {', '.join(map(str, missing))}, which is played by {studies}"
                 if {*missing} & {*params.kept_seeds(environment, variant)}:
-                    yield fail(stage, f"{text}: run `dvc repro -s -f {stage}` first, which trains it once more")
+                    yield fail(stage, f"{text}: run `dvc repro -s -f cells/dvc.yaml:{stage}` first, which trains it once more")
                 else:
                     yield note(stage, f"{text}: trained once more where one of them has to run")
     if not lacking:

@@ -192,7 +192,7 @@ def measured(params, results, study):
 
 def target(params, env, variant):
     """The DVC target that makes a cell's run files."""
-    return next(f"{stage}@{env}-{variant}" for stage, *cell in params.grid.cells if cell == [env, variant])
+    return next(f"cells/dvc.yaml:{stage}@{env}-{variant}" for stage, *cell in params.grid.cells if cell == [env, variant])
 
 
 def read(params, results, variants=None):
