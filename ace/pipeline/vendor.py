@@ -1,8 +1,8 @@
 """Another maker's processor: environment variables under which training gives, on Intel's or AMD's, the bits of the other's.
 
 MKL takes other kernels on AMD's processors than on Intel's, whatever MKL_CBWR says; learning amplifies the rounding. MKL asks
-functions of its own which processor it is on, and a library that is loaded ahead of it answers in their place. Seen so far: on an
-Intel Xeon, runs of SAC and ACE that were made on an AMD EPYC. The other direction is not tried.
+functions of its own which processor it is on, and a library that is loaded ahead of it answers in their place. Seen so far:
+runs of SAC and ACE, of an AMD EPYC on an Intel Xeon and the other way round.
 """
 
 import os
