@@ -544,6 +544,10 @@ def test_cells_lie_in_a_file_of_their_own_and_are_named_without_it(project, capf
     (folder / "cell.txt").unlink()
     assert campaign.stale(folder, ["use", "train"]) == ["train"]
     assert repro.repro(folder, ["train"]) == 0 and "[1/1] train | 0:" in capfd.readouterr().out
+    (folder / "cells/dvc.yaml").write_text(CELLS.replace("cmd:", "kommand:"))
+    with pytest.raises(repro.WorkspaceError, match=r"cells/dvc\.yaml"):
+        repro.stage_names(folder)
+    (folder / "cells/dvc.yaml").write_text(CELLS)
     lock = folder / "cells/dvc.lock"
     whole = lock.read_text()
     lock.write_text(whole[:-9])

@@ -21,17 +21,20 @@ HERE = vendor.maker(processor())
 POSSIBLE = HERE and platform.system() == "Linux" and shutil.which("cc")
 
 
+def product(variables):
+    """Digest of a product of matrices, as a process of these environment variables computes it."""
+    environment = kernel.environment() | variables
+    return subprocess.run([sys.executable, "-c", PRODUCT], env=environment, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.skipif(not POSSIBLE, reason="Intel's and AMD's processors imitate each other on Linux, with a C compiler")
 def test_mkl_takes_the_other_kernels(monkeypatch, tmp_path):
     monkeypatch.setattr(vendor, "ROOT", tmp_path)
     monkeypatch.setenv("LD_PRELOAD", "")
-    native, other = (
-        subprocess.run(
-            [sys.executable, "-c", PRODUCT], env=kernel.environment() | more, capture_output=True, text=True, check=True
-        ).stdout
-        for more in ({}, vendor.imitating({"intel": "amd", "amd": "intel"}[HERE]))
-    )
+    native, other = product({}), product(vendor.imitating({"intel": "amd", "amd": "intel"}[HERE]))
     assert len(native) == len(other) == 65 and native != other
+    monkeypatch.setattr(vendor, "processor", lambda: "AMD" if HERE == "intel" else "Intel")
+    assert product(vendor.imitating(HERE)) == native, "the answers of a maker give its own bits on its own processor"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,9 @@ def on_intel(monkeypatch, tmp_path):
     return compiler
 
 
-@pytest.mark.parametrize(("cpu", "wanted"), [("AMD EPYC", "amd"), ("Intel(R) Xeon(R)", "intel"), ("aarch64", "amd"), ("Intel(R) Xeon(R)", "")])
+@pytest.mark.parametrize(
+    ("cpu", "wanted"), [("AMD EPYC", "amd"), ("Intel(R) Xeon(R)", "intel"), ("aarch64", "amd"), ("Intel(R) Xeon(R)", "")]
+)
 def test_other_makers_are_not_imitated(on_intel, monkeypatch, cpu, wanted):
     monkeypatch.setattr(vendor, "processor", lambda: cpu)
     assert f"this is {cpu}" in refused(wanted)

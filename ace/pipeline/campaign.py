@@ -21,7 +21,19 @@ from pathlib import Path
 from ace.pipeline import workspace
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.notebook import Progress
-from ace.pipeline.repro import ROOT, WorkspaceError, addresses, dvc, ended, kind, repro, running, stage_names, surroundings
+from ace.pipeline.repro import (
+    CELLS_FILE,
+    ROOT,
+    WorkspaceError,
+    addresses,
+    dvc,
+    ended,
+    kind,
+    repro,
+    running,
+    stage_names,
+    surroundings,
+)
 from ace.pipeline.workspace import check, check_weeks, prepare, profiles
 
 NEEDED = ("digests", "chronics", "scenarios", "language_model", "language_models", "also_model", "pretrained_model")
@@ -36,7 +48,8 @@ def run(folder, only="*"):
     check_weeks(folder)
     stages = stage_names(folder)
     needed, cells = ([name for name in stages if kind(name) in kinds] for kinds in (NEEDED, CELLS))
-    cells = [name for name in cells if any(fnmatch(name, each) for each in only.split(","))]
+    patterns = [each.removeprefix(f"{CELLS_FILE}:") for each in only.split(",")]
+    cells = [name for name in cells if any(fnmatch(name, each) for each in patterns)]
     if not cells:
         raise WorkspaceError(f"no cell has a name like {only!r}; `dvc stage list --all --name-only` shows all")
     needed = [name for name in needed if is_needed(name, cells)]

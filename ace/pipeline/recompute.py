@@ -219,7 +219,7 @@ def recompute(cell, seeds, folder, variables):
     command = cell.command
     if cell.seeds:
         if ALL_SEEDS not in command:
-            return f"its command in dvc.yaml has no {ALL_SEEDS!r}"
+            return f"its command in cells/dvc.yaml has no {ALL_SEEDS!r}"
         command = command.replace(ALL_SEEDS, f"-p seeds '{seeds}'")
     # As DVC does: the notebook then ends with this process. What runs for minutes shows its progress.
     said, shown = [], cell.seeds or cell.kind in LONG

@@ -140,7 +140,7 @@ class Clock:
 
 def stage_names(folder, targets=()):
     """Names of a folder's stages, of `targets` only where there are any."""
-    command = [*dvc(), "stage", "list", "--all", "--name-only"]
+    command = [*dvc(), "stage", "list", "--all", "--fail", "--name-only"]
     listed = subprocess.run(command, cwd=folder, env=surroundings(folder), capture_output=True, text=True)
     if listed.returncode:
         said = " ".join(listed.stderr.split())

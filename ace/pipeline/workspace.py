@@ -286,8 +286,9 @@ def dry_run(name, root=ROOT):
     kinds = Counter(stage.partition("@")[0] for stage in stages)
     beside_s = sum(expected_s(stage) for stage in stages if stage.partition("@")[0] not in CELLS)
     print(f"{name}/: {len(stages)} stages would run: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
-    if before := sum(len(noted(path)) for lock in LOCKS if (path := root / name / lock).is_file()):
-        print(f"{before} of them are noted as run before in {name}/: those whose inputs are the same are passed over")
+    locks = [root / name / lock for lock in LOCKS if (root / name / lock).is_file()]
+    if before := set(stages).intersection(*[set().union(*map(noted, locks))]):
+        print(f"{len(before)} of them are noted as run before in {name}/: those whose inputs are the same are passed over")
     command = [PYTHON, "-m", "ace.preflight", str(params_file), "--workspace", str(root / name)]
     command += ["--beside-s", str(beside_s), "--stages", *stages]
     sys.stdout.flush()
