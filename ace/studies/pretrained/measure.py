@@ -13,161 +13,39 @@ Every proposer is asked in the same held-out states, and each learns from the sa
 
     python -m ace.studies.pretrained.measure wcci2020 [--proposers finetuned frequency] [--sizes 4000] [--seeds 7]
 
-Hours: what each proposer did is kept below checkpoints/pretrained/, so that a call that was killed, or that is given more sizes
-or seeds, goes on, as long as `identity_of` is the same. No stage runs it yet.
+Hours, so no stage runs it: results/studies/pretrained/<env>/runs.json keeps the values of every run (proposer, size, seed), and a
+call makes what is asked for and missing. A tuning that was killed goes on where it was. Several calls may run side by side.
 """
 
 import argparse
-import hashlib
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ace import config
 from ace.config.errors import exit_code
-from ace.config.files import written_whole
-from ace.config.host import processor, versions
-from ace.experiment import SOURCE_SHA256
-from ace.grid.environment import World
-from ace.grid.whatif import WhatIf
-from ace.llm.clients import LocalClient
-from ace.llm.controls import control
-from ace.llm.models import checkpoint, corpus, embedded, pretrained, tuning
-from ace.llm.models.critic_rates import truth_of
-from ace.llm.models.heldout import JUDGED, heldout_states, one_proposal
-from ace.llm.models.rates import outcomes
-from ace.llm.models.samples import Writer
-from ace.llm.models.training import frequency_ranking
-from ace.llm.scoring import ScoringClient
-from ace.llm.text import Decision, TextMap
-from ace.llm.value_critic import ValueCritic, key_decisions
+from ace.config.files import alone, read_json, written_whole
+from ace.llm.models import pretrained
 from ace.stats import mean_interval
-from ace.studies.proposers import classifier
-from ace.studies.proposers import rates as proposers_rates
-from ace.studies.proposers.rates import HELPED, distinct_states, outcomes_of
+from ace.studies.pretrained.bench import LEARNING, PROPOSERS, Bench, identity_of, one
 from ace.trained_policies import write_rows
 
-COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
-LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
-PROPOSERS = ("zero_shot", *LEARNING)
+COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
 UNDRAWN = ("zero_shot", "frequency")
-METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
-OWN = (__file__, classifier.__file__, proposers_rates.__file__)
-CODE = SOURCE_SHA256 + b"".join(Path(name).read_bytes() for name in OWN)
-"""Once, when it is read: that of runs, prompts included, and the modules of studies that this one rests on."""
-SCORED = 150
-"""States in which all actions of the set are scored too (llm/scoring.py), the first ones: it takes several times as long."""
-
-
-class Bench:
-    """What all proposers share: the world, the corpus, the held-out states and the key decisions."""
-
-    def __init__(self, params, environment, progress=True):
-        self.params, self.environment, self.progress = params, environment, progress
-        self.corpus = corpus.build(params, environment, progress)
-        self.world = World(params.environment(environment), params.scenarios, params.base.operator)
-        self.whatif, self.textmap = WhatIf(self.world), TextMap(self.world)
-        self.states = distinct_states(params, self.world, self.whatif, environment, self.corpus.actions)
-        self.groups = [state.scenario for state in self.states]
-        n = params.language_model.heldout_states
-        _, self.episodes = heldout_states(
-            self.world, self.whatif, self.corpus.actions, params.language_model.shortlist, params.base.refine.margin, n,
-            params.language_model.seed, JUDGED * n,
-        )  # fmt: skip
-        self.decided = [[Decision(v.state, v.action, v.reward, v.rho_after) for v in episode] for episode in self.episodes]
-        shape = params.base.shape
-        places = [(e, p) for e, each in enumerate(self.decided) for p in key_decisions(each, shape.select, shape.threshold)]
-        self.keys = places[:n]
-        self.truth = [truth_of(self.whatif, self.episodes[e][p], self.corpus.actions) > 0 for e, p in self.keys]
-
-    def learned(self, size, settings):
-        """(corpus of at least so many states, corpus of the held-out loss)."""
-        return tuning.parts(self.corpus, size, settings.heldout_share)
-
-    def asked(self, model, tokenizer, name, fast):
-        """{metric: [value of each state, or of each key decision that was judged]} of a language model."""
-        run, seed = self.params.base, self.params.language_model.seed
-        client, free = (
-            LocalClient(model, tokenizer, run.llm.model_copy(update=changes), name, fast=fast)
-            for changes in ({}, {"masked": False})
-        )
-        columns, _ = outcomes(self.whatif, self.textmap, client, self.states, run.refine, [], seed, free)
-        said = ValueCritic(client, self.textmap, run.shape).judge([(self.decided[e], p) for e, p in self.keys], seed)
-        right = [multiple is not None and (multiple > 0) == good for multiple, good in zip(said, self.truth, strict=True)]
-        found = {**{metric: columns["model", metric] for metric in METRICS}, "critic_sign": right}
-        if client.decoder:
-            some = self.states[:SCORED]
-            scoring = ScoringClient(client, self.corpus.actions)
-            hits = one_proposal(scoring, self.textmap, self.whatif, some, run.refine, seed)
-            found["one_proposal_scored"] = hits
-            found["one_proposal_scored_minus_written"] = np.subtract(hits, found["one_proposal"][:SCORED], dtype=float)
-        return found
-
-    def ranked(self, actor):
-        """The same of a proposer without language: it judges nothing, and all that it proposes can be read."""
-        return {metric: values for (_, metric), values in outcomes_of(self.params, "", actor, self.states).items()}
-
-
-def identity_of(bench, settings, base):
-    """Digest of all that decides what a proposer does, but for sizes and seeds: parameters, weeks, states, model files, code,
-    versions, processor. settings: config.PretrainedModel; base: folder of the pretrained model."""
-    params, name, sets = bench.params, bench.environment, bench.world.sets
-    said = [params.scale, params.environment(name).without_making(), settings.model_dump(exclude={"sizes", "seeds"})]
-    said += [params.language_model.model_dump(), params.base.model_dump(), [sets[s].hash() for s in ("train", "validation")]]
-    said += [bench.corpus.budget, checkpoint.weights_digest(base), versions(), processor()]
-    sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + CODE)
-    for path in (f"results/language_model/{name}/{checkpoint.WORDS}", f"{checkpoint.TUNED.format(env=name)}/{checkpoint.NOTE}"):
-        sha.update((config.root() / path).read_bytes() if (config.root() / path).is_file() else b"none")
-    for state in (*bench.states, *(visit.state for episode in bench.episodes for visit in episode)):
-        sha.update(b"".join(each.tobytes() for each in state.to_arrays().values()))
-    return sha.hexdigest()[:12]
-
-
-def one(bench, proposer, size, seed, state):
-    """{metric: values} of one proposer that learned from so many states. state: file in which a tuning is kept while it lasts."""
-    settings = bench.params.pretrained_model.model_copy(update={"seed": seed})
-    words = config.root() / "results" / "language_model" / bench.environment
-    if proposer == "zero_shot":
-        return bench.asked(*checkpoint.in_form("native"), proposer, fast=True)
-    tuned = config.root() / checkpoint.TUNED.replace("{env}", bench.environment)
-    if proposer == "finetuned" and tuning.is_made_with(tuned, settings.model_copy(update={"states": size})):
-        return bench.asked(*checkpoint.load(tuned, bench.environment), proposer, fast=True)
-    learned, unseen = bench.learned(size, settings)
-    if proposer in ("finetuned", "random_weights"):
-        model, tokenizer = checkpoint.in_form(settings.form, words)
-        if proposer == "random_weights":
-            model = checkpoint.random_weights(model, seed)
-        adapted = tuning.adapt(model, settings, with_rows=settings.form == "transplanted")
-        pairs, held = tuning.samples(bench.textmap, learned, unseen, settings)
-        tuning.tune(adapted, tokenizer, pairs, held, settings, state, bench.progress)
-        return bench.asked(adapted.merge_and_unload().eval(), tokenizer, proposer, fast=True)
-    own = bench.params.language_model.model_copy(update={"seed": seed})
-    if proposer == "from_scratch":
-        pairs = Writer(bench.textmap, learned).draw(own.steps * own.batch_size, seed)
-        tokenizer = embedded.make_tokenizer(bench.textmap, [text for pair in pairs for text in pair])
-        model = embedded.make_model(tokenizer, own)
-        embedded.fit(model, tokenizer, pairs, own.steps, own.batch_size, own.lr, seed, progress=bench.progress)
-        return bench.asked(model, tokenizer, proposer, fast=False)
-    refine = bench.params.base.refine
-    if proposer == "classifier":
-        plain = classifier.fit(learned, bench.textmap, bench.world.features, own, bench.params.base.sac)
-        return bench.ranked(plain.as_actor(bench.whatif.catalogue, bench.whatif, refine))
-    ranking = frequency_ranking(bench.textmap, learned)
-    return bench.ranked(control("frequency", bench.world, bench.whatif, refine, bench.params.base.greedy.shortlist, ranking))
+"""Of one seed: nothing is drawn in what they learn."""
 
 
 def measure(environment, output="results", progress=True, proposers=PROPOSERS, **only):
-    """All proposers, sizes and seeds, or a selection (only: `sizes`, `seeds`) and what is kept of earlier calls with its seeds.
+    """Make the missing runs of all proposers, sizes and seeds, or of a selection (only: `sizes`, `seeds`).
 
-    Writes <output>/studies/pretrained/<environment>/pretrained.csv and returns it.
+    Writes <output>/studies/pretrained/<environment>/pretrained.csv of all runs that are kept, and returns it.
 
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
-    of critic_sign, key decisions. Values are means over the seeds, intervals 95 % over scenarios (of critic_sign over episodes).
-    one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the same size.
-    one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
+    of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios (of
+    critic_sign over episodes). one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the
+    same size. one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
     params = config.load()
     params.environment(environment)
@@ -175,19 +53,22 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     bench, settings = Bench(params, environment, progress), params.pretrained_model.model_copy(update=only)
     place = config.root() / pretrained.PLACE / "study" / environment
     place.mkdir(parents=True, exist_ok=True)
+    path = config.root() / output / "studies" / "pretrained" / environment / "runs.json"
     identity = identity_of(bench, settings, base)
-    sizes = sorted({*params.pretrained_model.sizes, *settings.sizes})
-    every = [("zero_shot", 0), *((proposer, size) for size in sizes for proposer in LEARNING)]
-    found = {("majority", 0): {"critic_sign": majority(bench.truth)}}
-    for proposer, size in every:
-        asked_for = proposer in proposers and size in (0, *settings.sizes)
-        seeds = settings.seeds[:1] if proposer in UNDRAWN else settings.seeds
-        paths = {seed: place / f"{identity}-{proposer}-{size}-{seed}.json" for seed in seeds}
-        if not asked_for and not all(path.is_file() for path in paths.values()):
-            continue
-        found[proposer, size] = _kept(paths, bench, proposer, size)
-        table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
-        write_rows(table, output, f"pretrained/{environment}", "pretrained")
+    _read(path, identity)
+    sizes = settings.sizes
+    for proposer, size in [("zero_shot", 0), *((each, size) for size in sizes for each in LEARNING)]:
+        for seed in settings.seeds[:1] if proposer in UNDRAWN else settings.seeds:
+            name = f"{proposer}-{size}-{seed}"
+            if proposer in proposers and name not in _read(path, identity):
+                columns = one(bench, proposer, size, seed, place / f"{identity}-{name}.pt")
+                _keep(path, identity, name, columns)
+    found = {("majority", 0): [{"critic_sign": majority(bench.truth)}]}
+    for name, run in _read(path, identity).items():
+        proposer, size, _ = name.split("-")
+        found.setdefault((proposer, int(size)), []).append(run)
+    table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
+    write_rows(table, output, f"pretrained/{environment}", "pretrained")
     return table
 
 
@@ -197,34 +78,47 @@ def majority(truth):
     return truth == (truth.mean() >= 0.5)
 
 
-def _kept(paths, bench, proposer, size):
-    """{metric: mean over the seeds of the value of each state}, computed where it is not kept yet. paths: {seed: file}."""
-    runs = []
-    for seed, path in paths.items():
-        if not path.is_file():
-            columns = one(bench, proposer, size, seed, path.with_suffix(".pt"))
-            columns = {name: np.asarray(values, dtype=float).tolist() for name, values in columns.items()}
-            with written_whole(path) as partial:
-                partial.write_text(json.dumps(columns))
-        runs.append(json.loads(path.read_text()))
-    return {metric: np.mean([run[metric] for run in runs], axis=0) for metric in runs[0]}
+def _read(path, identity):
+    """{"<proposer>-<size>-<seed>": {metric: [value of each state]}} of runs.json; ConfigError where it is of another identity."""
+    if not path.is_file():
+        return {}
+    kept = read_json(path)
+    if kept["identity"] != identity:
+        raise config.ConfigError(
+            f"{config.named(path)}: identity {kept['identity']}, now {identity}: code, parameters, states or model files have "
+            "changed since; remove it to measure anew"
+        )
+    return kept["runs"]
+
+
+def _keep(path, identity, name, columns):
+    """Add a run to runs.json: a line each, in the order of their names."""
+    columns = {metric: [round(float(v), 6) for v in values] for metric, values in columns.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone(config.root() / pretrained.PLACE / "study"):
+        runs = _read(path, identity) | {name: {metric: [int(v) if v == int(v) else v for v in values]
+                                               for metric, values in columns.items()}}  # fmt: skip
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(runs[key], separators=(',', ':'))}" for key in sorted(runs))
+        with written_whole(path) as partial:
+            partial.write_text(f'{{"identity": "{identity}",\n"runs": {{\n{lines}\n}}}}\n')
 
 
 def table_of(environment, found, groups, episodes):
-    """Rows of `measure`. found: {(proposer, states): {metric: (n,) values}}; groups: scenario of each held-out state; episodes:
-    of each key decision."""
+    """Rows of `measure`. found: {(proposer, states): [{metric: (n,) values} of each seed]}; groups: scenario of each held-out
+    state; episodes: of each key decision."""
+    means = {key: {metric: np.mean([run[metric] for run in runs], axis=0) for metric in runs[0]} for key, runs in found.items()}
     rows = []
-    for (proposer, size), columns in found.items():
+    for (proposer, size), columns in sorted(means.items(), key=lambda each: (each[0][1], each[0][0])):
         compared = {}
         if proposer == "finetuned":
             others = {"zero_shot": 0, **dict.fromkeys(LEARNING[1:], size)}
             compared = {
-                f"one_proposal_minus_{other}": columns["one_proposal"] - found[other, of]["one_proposal"]
-                for other, of in others.items() if (other, of) in found
+                f"one_proposal_minus_{other}": columns["one_proposal"] - means[other, of]["one_proposal"]
+                for other, of in others.items() if (other, of) in means
             }  # fmt: skip
         for metric, values in {**columns, **compared}.items():
             interval = mean_interval(np.asarray(values), (episodes if metric == "critic_sign" else groups)[: len(values)])
-            rows.append([environment, proposer, size, metric, *interval.values(), len(values)])
+            rows.append([environment, proposer, size, metric, *interval.values(), len(values), len(found[proposer, size])])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
