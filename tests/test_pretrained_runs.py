@@ -22,10 +22,11 @@ from ace.llm.models import corpus, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
 from ace.llm.text import TextMap
 from ace.report.runs import ReportError
+from ace.studies.pretrained import bench as proposing
 from ace.studies.pretrained import measure as study
 from ace.studies.pretrained import show, transcripts
 
-TUNED = "results/pretrained_model/case14"
+TUNED, RUNS = "results/pretrained_model/case14", "results/studies/pretrained/case14/runs.json"
 SMALL = {"form": "transplanted", "seed": 7, "states": 30, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4,
          "steps": 30, "lr": 1e-2, "rows_lr": 1e-2, "look_every": 10, "patience": 3,
          "sizes": [10, 30], "seeds": [7, 8]}  # fmt: skip
@@ -149,14 +150,16 @@ def measured(project):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         patch.setenv("ACE_JOBS", "1")
-        patch.setattr(study, "distinct_states", lambda params, world, whatif, name, actions: study.heldout_states(
+        patch.setattr(proposing, "distinct_states", lambda params, world, whatif, name, actions: proposing.heldout_states(
             world, whatif, actions, params.language_model.shortlist, params.base.refine.margin, 8, 7
         )[0])  # fmt: skip
         yield study.measure("case14", "results", progress=False)
 
 
 def test_the_study_compares_all_proposers_on_the_same_states(project, measured, monkeypatch):
-    assert list(measured.columns) == ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n"]
+    assert list(measured.columns) == study.COLUMNS == [
+        "grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"
+    ]  # fmt: skip
     written = pd.read_csv(project / "results/studies/pretrained/case14/pretrained.csv")
     pd.testing.assert_frame_equal(written, measured)
     assert set(zip(measured["proposer"], measured["states"], strict=True)) == {("zero_shot", 0), ("majority", 0)} | {
@@ -177,37 +180,45 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     judged = measured[measured["metric"] == "critic_sign"].set_index("proposer")
     assert 0.5 <= judged.loc["majority", "value"] <= 1 and len(set(judged["n"])) == 1
     assert measured[measured["proposer"] == "majority"]["metric"].tolist() == ["critic_sign"]
+    drawn = measured.set_index(["proposer", "states"])["seeds"].sort_index()
+    assert set(drawn["finetuned", 10]) == {2} and set(drawn["frequency", 10]) == {1}
     # What is kept is not computed again.
     monkeypatch.chdir(project)
     monkeypatch.setenv("ACE_JOBS", "1")
-    monkeypatch.setattr(study, "one", None)
-    pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
-    kept = sorted((project / pretrained.PLACE / "study/case14").glob("*.json"))
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "one", None)
+        pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
+    kept = json.loads((project / RUNS).read_text())["runs"]
     assert len(kept) == 1 + 2 * (4 * 2 + 1)
-    next(path for path in kept if "-classifier-10-8" in path.name).unlink()
-    # A selection, and whatever else is kept for all of its seeds.
-    part = study.measure("case14", "part", False, ("finetuned", "frequency"), sizes=[30], seeds=[7, 8])
-    pairs = [set(zip(table["proposer"], table["states"], strict=True)) for table in (measured, part)]
-    assert pairs[0] - pairs[1] == {("classifier", 10)}
-    both = part.merge(measured, on=["proposer", "states", "metric"], suffixes=("", "_whole"))
-    assert len(both) == len(part) > 6 and np.allclose(both["value"], both["value_whole"], equal_nan=True), "what is kept is taken"
+    assert set(kept["frequency-30-7"]["one_proposal"]) | set(kept["finetuned-30-8"]["five_rounds"]) <= {0, 1}
+    # A part of it on another machine, and the rest here: the same table.
+    part = study.measure("case14", "part", False, ("frequency", "from_scratch"), sizes=[30], seeds=[8])
+    assert set(zip(part["proposer"], part["states"], strict=True)) == {("majority", 0), ("frequency", 30), ("from_scratch", 30)}
+    place, asked = project / "part/studies/pretrained/case14/runs.json", []
+    moved = json.loads(place.read_text())["runs"]
+    assert set(moved) == {"frequency-30-8", "from_scratch-30-8"}, "one seed of what draws nothing"
+    assert moved["from_scratch-30-8"] == kept["from_scratch-30-8"], "the same values again"
+    place.write_text((project / RUNS).read_text().replace('"classifier-10-8"', '"classifier-10-9"'))
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "one", lambda *given: (asked.append(given[1:4]), kept["classifier-10-8"])[1])
+        again = study.measure("case14", "part", False)
+    assert asked == [("classifier", 10, 8)] and again["seeds"].max() == 3
 
 
-def test_what_is_kept_of_the_study_is_of_its_code_states_versions_and_processor(project, measured, monkeypatch):
+def test_what_is_kept_of_the_study_is_of_its_code_states_and_versions(project, measured, monkeypatch):
     monkeypatch.chdir(project)
     monkeypatch.setenv("ACE_JOBS", "1")
     params = config.load()
     bench = study.Bench(params, "case14", progress=False)
 
     def identity():
-        return study.identity_of(bench, params.pretrained_model, pretrained.folder())
+        return proposing.identity_of(bench, params.pretrained_model, pretrained.folder())
 
     first = identity()
-    kept = {path.name.partition("-")[0] for path in (project / pretrained.PLACE / "study/case14").glob("*.json")}
-    assert kept == {first}
+    assert json.loads((project / RUNS).read_text())["identity"] == first
     others = []
     for place, name, value in (
-        (study, "CODE", b"edited"), (study, "versions", dict), (study, "processor", lambda: "another"),
+        (proposing, "CODE", b"edited"), (proposing, "versions", dict),
         (bench, "states", bench.states[1:]), (bench, "episodes", bench.episodes[1:]),
         (bench.world, "sets", bench.world.sets | {"validation": bench.world.sets["test"]}),
     ):  # fmt: skip
@@ -218,7 +229,10 @@ def test_what_is_kept_of_the_study_is_of_its_code_states_versions_and_processor(
     monkeypatch.setattr(state, "rho", state.rho + 0.01)
     others.append(identity())
     assert len({first, *others}) == 1 + len(others)
-    assert all(Path(name).read_bytes() in study.CODE for name in study.OWN) and experiment.SOURCE_SHA256 in study.CODE
+    assert all(Path(name).read_bytes() in proposing.CODE for name in proposing.OWN) and experiment.SOURCE_SHA256 in proposing.CODE
+    monkeypatch.setattr(proposing, "CODE", b"edited")
+    with pytest.raises(config.ConfigError, match=r"runs.json: identity \w+, now \w+: .* remove it to measure anew$"):
+        study.measure("case14", "results", progress=False)
 
 
 def test_a_killed_tuning_of_the_study_goes_on(project, measured, monkeypatch):
@@ -243,7 +257,7 @@ def test_a_killed_tuning_of_the_study_goes_on(project, measured, monkeypatch):
     monkeypatch.setattr(tuning._Run, "advance", lambda run, tick: (steps.append(run.step), advance(run, tick)))
     table = again()
     assert steps[0] == SMALL["look_every"] and set(table["proposer"]) == {"finetuned", "majority"}
-    assert state.with_suffix(".json").is_file() and not state.exists()
+    assert not state.exists()
 
 
 def test_the_more_frequent_sign_is_a_baseline_of_the_critic():
@@ -282,7 +296,7 @@ def test_transcripts_are_chosen_by_their_rule(project, monkeypatch, capsys):
     params = config.load()
     world = World(params.environment("case14"), params.scenarios, params.base.operator)
     manifest = json.loads((project / TUNED / "model_manifest.json").read_text())
-    states, _ = study.heldout_states(world, WhatIf(world), np.array(manifest["actions"]), 10, params.base.refine.margin, 8, 7)
+    states, _ = proposing.heldout_states(world, WhatIf(world), np.array(manifest["actions"]), 10, params.base.refine.margin, 8, 7)
     save_states(states, place)
     assert transcripts.main(["case14"]) == 0
     path = project / "results/studies/pretrained/case14/transcripts.jsonl"
@@ -329,9 +343,9 @@ def test_a_kind_of_transcripts_that_is_full_is_left_out():
 def test_intervals_of_the_study_are_over_scenarios():
     """Two scenarios that differ wholly: the interval is far wider than that of 40 single states."""
     values = np.repeat([1.0, 0.0, 1.0, 0.0], 10)
-    table = study.table_of("g", {("finetuned", 5): {"one_proposal": values}, ("frequency", 5): {"one_proposal": 1 - values}},
+    table = study.table_of("g", {("finetuned", 5): [{"one_proposal": values}], ("frequency", 5): [{"one_proposal": 1 - values}]},
                            np.repeat(range(4), 10), [])  # fmt: skip
-    alone = study.table_of("g", {("finetuned", 5): {"one_proposal": values}}, range(40), [])
+    alone = study.table_of("g", {("finetuned", 5): [{"one_proposal": values}]}, range(40), [])
     width = [t["ci_high"][0] - t["ci_low"][0] for t in (table, alone)]
     assert width[0] > 2 * width[1] and table["value"][0] == 0.5
     paired = table.set_index(["proposer", "metric"]).loc[("finetuned", "one_proposal_minus_frequency")]

@@ -26,7 +26,7 @@ NAMES = {
 COLOURS = ["#4477aa", "#0072b2", "#999999", "#e69f00", "#117733", LINES["frequency_refine"][0], "#000000"]
 LOOK = dict(zip(NAMES, zip(COLOURS, "vosD^hx", strict=True), strict=True))
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
-HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states"]
+HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
 
 
@@ -65,7 +65,7 @@ def cells(table):
         rows.append([
             grid_label(env), NAMES[proposer], thousands(size), _percent(found, "one_proposal"), "; ".join(differences),
             _percent(found, "five_rounds"), _share(found, "parse_unmasked"), _share(found, "legal_unmasked"),
-            _percent(found, "critic_sign"), thousands(found["n"].get("one_proposal", np.nan)),
+            _percent(found, "critic_sign"), thousands(found["n"].get("one_proposal", np.nan)), str(found["seeds"].iloc[0]),
         ])  # fmt: skip
     return rows
 
