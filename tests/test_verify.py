@@ -510,6 +510,8 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     (line,) = [line for line in shown.splitlines() if "line 3" in line]
     assert " ".join(line.split()) == "results/paper/toy/toy.csv, line 3, survival 0.5 0.4 exact outside"
     assert "left out" not in shown and "0 of 1 cell agree" in shown and shown.splitlines()[-1].endswith("table")
+    with pytest.raises(WorkspaceError, match=r"^planned: nothing of it is committed yet"):
+        recompute.verify("planned", root=project)
 
     assert recompute.verify("measure", root=project) == 0
     shown = capfd.readouterr().out

@@ -268,6 +268,8 @@ def _verify(name, seed, root, folder):
     asked = [each for each in weeks if name in (MAKING, f"{MAKING}@{each}")]
     if asked:
         raise WorkspaceError(f"{name}: {of_weeks(asked)}")
+    if name in without:
+        raise WorkspaceError(f"{name}: nothing of it is committed yet: `dvc repro` makes it")
     chosen = choose(cells, root, name, seed)
     if not chosen:
         raise WorkspaceError("nothing to verify: no results are committed")

@@ -119,12 +119,15 @@ def pipeline_for(root, params_file):
         for each in pipeline.get("vars", ()):
             each.update({name: names for name, names in everything.items() if name in each})
         pipeline["stages"].pop(BY_HAND, None)
-    for name in (MAKING, *changes.get("given", ()), *changes.get("without", ())):
+    pipeline["stages"].pop(MAKING, None)
+    for name in (*changes.get("given", ()), *changes.get("without", ())):
         stage, _, key = name.partition("@")
-        if key:
-            pipeline["stages"][stage]["foreach"].pop(key)
-        else:
-            pipeline["stages"].pop(stage, None)
+        place = pipeline["stages"].get(stage, {}).get("foreach", {}) if key else pipeline["stages"]
+        if (key or stage) not in place:
+            raise WorkspaceError(
+                f"{params_file.with_name('pipeline.yaml')}: {name}: no stage of dvc.yaml (cells: grid in params.yaml)"
+            )
+        place.pop(key or stage)
     text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
     yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     yaml.width = 1000  # else commands are folded anew

@@ -7,13 +7,14 @@ bytes: no date and no version is on the page.
 """
 
 import base64
+import io
 import json
 import posixpath
 import re
-from io import StringIO
 from pathlib import Path
 
 from nbconvert import HTMLExporter
+from PIL import Image
 
 from ace.report.claims import read_written
 from ace.report.claims_text import readme_table
@@ -85,7 +86,7 @@ def write_page(path, title, opening, shown, results, folded_rows):
     ]
     notebook = {"cells": cells, "metadata": {"title": title}, "nbformat": 4, "nbformat_minor": 5}
     exporter = HTMLExporter(raw_template=TEMPLATE, exclude_anchor_links=True)
-    html, _ = exporter.from_file(StringIO(json.dumps(notebook)), {"metadata": {"name": title}})
+    html, _ = exporter.from_file(io.StringIO(json.dumps(notebook)), {"metadata": {"name": title}})
     write_text(Path(path), html)
 
 
@@ -107,7 +108,9 @@ def _picture(title, path):
     """Not by nbconvert's embed_images, which closes every tag in Markdown at once."""
     if not path.is_file():
         raise ReportError(f"no {path.name} in {path.parent.name}, which the report shows: make that figure again")
-    return f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'
+    small = io.BytesIO()  # in 256 colours, a third of the bytes: all pictures of a page lie in one file
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    return f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(small.getvalue()).decode()}">'
 
 
 def _notebook(folder):
