@@ -15,6 +15,7 @@ from test_legal import textmap_of
 from test_pretrained import write_base
 
 from ace import config, experiment
+from ace.config.host import processor
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
@@ -190,7 +191,8 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
         pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
     kept = json.loads((project / RUNS).read_text())["runs"]
     assert len(kept) == 1 + 2 * (4 * 2 + 1)
-    assert set(kept["frequency-30-7"]["one_proposal"]) | set(kept["finetuned-30-8"]["five_rounds"]) <= {0, 1}
+    assert set(kept["frequency-30-7"]["values"]["one_proposal"]) | set(kept["finetuned-30-8"]["values"]["five_rounds"]) <= {0, 1}
+    assert {run["processor"] for run in kept.values()} == {processor()}
     # A part of it on another machine, and the rest here: the same table.
     part = study.measure("case14", "part", False, ("frequency", "from_scratch"), sizes=[30], seeds=[8])
     assert set(zip(part["proposer"], part["states"], strict=True)) == {("majority", 0), ("frequency", 30), ("from_scratch", 30)}
@@ -200,7 +202,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     assert moved["from_scratch-30-8"] == kept["from_scratch-30-8"], "the same values again"
     place.write_text((project / RUNS).read_text().replace('"classifier-10-8"', '"classifier-10-9"'))
     with monkeypatch.context() as patch:
-        patch.setattr(study, "one", lambda *given: (asked.append(given[1:4]), kept["classifier-10-8"])[1])
+        patch.setattr(study, "one", lambda *given: (asked.append(given[1:4]), kept["classifier-10-8"]["values"])[1])
         again = study.measure("case14", "part", False)
     assert asked == [("classifier", 10, 8)] and again["seeds"].max() == 3
 

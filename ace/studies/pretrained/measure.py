@@ -27,6 +27,7 @@ import pandas as pd
 from ace import config
 from ace.config.errors import exit_code
 from ace.config.files import alone, read_json, written_whole
+from ace.config.host import processor
 from ace.llm.models import pretrained
 from ace.stats import mean_interval
 from ace.studies.pretrained.bench import LEARNING, PROPOSERS, Bench, identity_of, one
@@ -66,7 +67,7 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     found = {("majority", 0): [{"critic_sign": majority(bench.truth)}]}
     for name, run in _read(path, identity).items():
         proposer, size, _ = name.split("-")
-        found.setdefault((proposer, int(size)), []).append(run)
+        found.setdefault((proposer, int(size)), []).append(run["values"])
     table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
     write_rows(table, output, f"pretrained/{environment}", "pretrained")
     return table
@@ -79,7 +80,8 @@ def majority(truth):
 
 
 def _read(path, identity):
-    """{"<proposer>-<size>-<seed>": {metric: [value of each state]}} of runs.json; ConfigError where it is of another identity."""
+    """{"<proposer>-<size>-<seed>": {"processor": text, "values": {metric: [value of each state]}}} of runs.json; ConfigError
+    where it is of another identity."""
     if not path.is_file():
         return {}
     kept = read_json(path)
@@ -93,11 +95,11 @@ def _read(path, identity):
 
 def _keep(path, identity, name, columns):
     """Add a run to runs.json: a line each, in the order of their names."""
-    columns = {metric: [round(float(v), 6) for v in values] for metric, values in columns.items()}
+    values = {metric: [round(float(v), 6) for v in each] for metric, each in columns.items()}
+    values = {metric: [int(v) if v.is_integer() else v for v in each] for metric, each in values.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone(config.root() / pretrained.PLACE / "study"):
-        runs = _read(path, identity) | {name: {metric: [int(v) if v == int(v) else v for v in values]
-                                               for metric, values in columns.items()}}  # fmt: skip
+        runs = _read(path, identity) | {name: {"processor": processor(), "values": values}}
         lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(runs[key], separators=(',', ':'))}" for key in sorted(runs))
         with written_whole(path) as partial:
             partial.write_text(f'{{"identity": "{identity}",\n"runs": {{\n{lines}\n}}}}\n')
