@@ -421,7 +421,9 @@ def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
     with pytest.raises(workspace.WorkspaceError, match=r"pipeline\.yaml: given: language_model: language_model differs") as error:
         workspace.given(tmp_path, place)
     assert "\n" not in str(error.value)
-    for name in ("train", "paper@33_none", "nothing"):
+    place.with_name("pipeline.yaml").write_text(f"without: [chronics, {workspace.BY_HAND}, claims, claims]\n")
+    assert not {"chronics", workspace.BY_HAND, "claims"} & set(yaml.safe_load(workspace.pipeline_for(tmp_path, place))["stages"])
+    for name in ("train", "paper@33_none", "nothing", "language_model@wcci2020"):
         place.with_name("pipeline.yaml").write_text(f"without: [{name}]\n")
         with pytest.raises(workspace.WorkspaceError, match=rf"pipeline\.yaml: {name}: no stage of dvc\.yaml"):
             workspace.pipeline_for(tmp_path, place)

@@ -198,13 +198,35 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     assert set(zip(part["proposer"], part["states"], strict=True)) == {("majority", 0), ("frequency", 30), ("from_scratch", 30)}
     place, asked = project / "part/studies/pretrained/case14/runs.json", []
     moved = json.loads(place.read_text())["runs"]
-    assert set(moved) == {"frequency-30-8", "from_scratch-30-8"}, "one seed of what draws nothing"
+    assert set(moved) == {"frequency-30-7", "from_scratch-30-8"}, "what draws nothing is of the first seed"
     assert moved["from_scratch-30-8"] == kept["from_scratch-30-8"], "the same values again"
     place.write_text((project / RUNS).read_text().replace('"classifier-10-8"', '"classifier-10-9"'))
     with monkeypatch.context() as patch:
         patch.setattr(study, "one", lambda *given: (asked.append(given[1:4]), kept["classifier-10-8"]["values"])[1])
         again = study.measure("case14", "part", False)
     assert asked == [("classifier", 10, 8)] and again["seeds"].max() == 3
+    for text, said in (("<<<<<<<", "no JSON"), ("[]", "list indices"), ('{"runs": {}}', "'identity'")):
+        place.write_text(text)
+        with pytest.raises(config.ConfigError, match=rf"part/studies/pretrained/case14/runs.json: holds no runs: .*{said}"):
+            study.measure("case14", "part", False)
+    with pytest.raises(config.ConfigError, match=r"^the study's selection: seeds.0 = -1: "):
+        study.measure("case14", "part", False, seeds=[-1])
+
+
+def test_what_was_measured_is_kept_though_another_identity_came_first(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    place = project / "late/studies/pretrained/case14/runs.json"
+
+    def overtaken(*_):
+        place.write_text(place.read_text().replace('"identity": "', '"identity": "x'))
+        return {"one_proposal": [1.0] * 8, "five_rounds": [1.0] * 8}
+
+    monkeypatch.setattr(study, "one", overtaken)
+    with pytest.raises(config.ConfigError, match=r"identity x\w+, now (\w+): .*measured lies in late/.*/runs-\1.json$"):
+        study.measure("case14", "late", False, ("frequency",), sizes=[10])
+    (beside,) = place.parent.glob("runs-*.json")
+    assert set(json.loads(beside.read_text())["runs"]) == {"frequency-10-7"}
 
 
 def test_what_is_kept_of_the_study_is_of_its_code_states_and_versions(project, measured, monkeypatch):
@@ -345,10 +367,26 @@ def test_a_kind_of_transcripts_that_is_full_is_left_out():
 def test_intervals_of_the_study_are_over_scenarios():
     """Two scenarios that differ wholly: the interval is far wider than that of 40 single states."""
     values = np.repeat([1.0, 0.0, 1.0, 0.0], 10)
-    table = study.table_of("g", {("finetuned", 5): [{"one_proposal": values}], ("frequency", 5): [{"one_proposal": 1 - values}]},
-                           np.repeat(range(4), 10), [])  # fmt: skip
-    alone = study.table_of("g", {("finetuned", 5): [{"one_proposal": values}]}, range(40), [])
+    tuned = {("finetuned", 5): {7: {"one_proposal": values}}}
+    both = {**tuned, ("frequency", 5): {7: {"one_proposal": 1 - values}}}
+    table, alone = study.table_of("g", both, np.repeat(range(4), 10), []), study.table_of("g", tuned, range(40), [])
     width = [t["ci_high"][0] - t["ci_low"][0] for t in (table, alone)]
     assert width[0] > 2 * width[1] and table["value"][0] == 0.5
     paired = table.set_index(["proposer", "metric"]).loc[("finetuned", "one_proposal_minus_frequency")]
     assert paired["value"] == pytest.approx(0.0) and paired["n"] == 40
+
+
+def test_the_difference_of_two_proposers_is_of_the_seeds_that_both_have():
+    def run(share):
+        return {"one_proposal": (np.arange(40) < 40 * share).astype(int)}
+
+    found = {
+        ("finetuned", 5): {7: run(0.5), 8: run(0.7), 9: run(0.9)},
+        ("random_weights", 5): {8: run(0.4), 6: run(0.0)}, ("classifier", 5): {6: run(0.2)}, ("frequency", 5): {7: run(0.1)},
+    }  # fmt: skip
+    rows = study.table_of("g", found, np.tile(range(8), 5), []).set_index(["proposer", "metric"])
+    assert rows.loc[("finetuned", "one_proposal"), ["value", "seeds"]].tolist() == [0.7, 3]
+    assert rows.loc[("finetuned", "one_proposal_minus_random_weights"), ["value", "seeds"]].tolist() == [0.3, 1]
+    assert rows.loc[("finetuned", "one_proposal_minus_frequency"), ["value", "seeds"]].tolist() == [0.6, 3]
+    assert ("finetuned", "one_proposal_minus_classifier") not in rows.index
+    assert rows["ci_high"].max() <= 1 and (rows["n"] == 40).all()

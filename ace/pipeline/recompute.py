@@ -269,7 +269,7 @@ def _verify(name, seed, root, folder):
     if asked:
         raise WorkspaceError(f"{name}: {of_weeks(asked)}")
     if name in without:
-        raise WorkspaceError(f"{name}: nothing of it is committed yet: `dvc repro` makes it")
+        raise WorkspaceError(f"{name}: nothing of it is committed yet: `make repro` makes what is missing")
     chosen = choose(cells, root, name, seed)
     if not chosen:
         raise WorkspaceError("nothing to verify: no results are committed")

@@ -119,15 +119,19 @@ def pipeline_for(root, params_file):
         for each in pipeline.get("vars", ()):
             each.update({name: names for name, names in everything.items() if name in each})
         pipeline["stages"].pop(BY_HAND, None)
+    declared = read_pipeline(root)["stages"]
     pipeline["stages"].pop(MAKING, None)
     for name in (*changes.get("given", ()), *changes.get("without", ())):
         stage, _, key = name.partition("@")
-        place = pipeline["stages"].get(stage, {}).get("foreach", {}) if key else pipeline["stages"]
-        if (key or stage) not in place:
+        if stage not in declared or (key and key not in declared[stage].get("foreach", {})):
             raise WorkspaceError(
-                f"{params_file.with_name('pipeline.yaml')}: {name}: no stage of dvc.yaml (cells: grid in params.yaml)"
+                f"{params_file.with_name('pipeline.yaml')}: {name}: no stage of dvc.yaml, or no key of its `foreach`; "
+                "environments, studies and cells are left out in params.yaml"
             )
-        place.pop(key or stage)
+        if key and stage in pipeline["stages"]:
+            pipeline["stages"][stage]["foreach"].pop(key, None)
+        else:
+            pipeline["stages"].pop(stage, None)
     text, yaml = io.StringIO(), YAML(typ="safe", pure=True)
     yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     yaml.width = 1000  # else commands are folded anew

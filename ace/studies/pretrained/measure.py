@@ -14,7 +14,9 @@ Every proposer is asked in the same held-out states, and each learns from the sa
     python -m ace.studies.pretrained.measure wcci2020 [--proposers finetuned frequency] [--sizes 4000] [--seeds 7]
 
 Hours, so no stage runs it: results/studies/pretrained/<env>/runs.json keeps the values of every run (proposer, size, seed), and a
-call makes what is asked for and missing. A tuning that was killed goes on where it was. Several calls may run side by side.
+call makes what is asked for and missing. A tuning that was killed goes on where it was. Calls may run side by side, each with a
+selection of its own, and on several machines: runs.json is what they hand on. Its identity is that of code, parameters, weeks,
+states, model files and versions (`bench.identity_of`); runs of different ones do not compare.
 """
 
 import argparse
@@ -25,17 +27,18 @@ import numpy as np
 import pandas as pd
 
 from ace import config
-from ace.config.errors import exit_code
+from ace.config.errors import exit_code, validated
 from ace.config.files import alone, read_json, written_whole
 from ace.config.host import processor
+from ace.config.models import PretrainedModel
 from ace.llm.models import pretrained
 from ace.stats import mean_interval
 from ace.studies.pretrained.bench import LEARNING, PROPOSERS, Bench, identity_of, one
 from ace.trained_policies import write_rows
 
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
-UNDRAWN = ("zero_shot", "frequency")
-"""Of one seed: nothing is drawn in what they learn."""
+UNDRAWN = ("zero_shot", "frequency", "majority")
+"""Of one seed, the first in params.yaml: nothing is drawn in what they learn."""
 
 
 def measure(environment, output="results", progress=True, proposers=PROPOSERS, **only):
@@ -46,30 +49,28 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
     of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios (of
     critic_sign over episodes). one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the
-    same size. one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
+    same size, over the seeds that both have. one_proposal_scored[_minus_written]: the action with the highest score in the place
+    of the one that was written.
     """
     params = config.load()
     params.environment(environment)
+    settings = validated(PretrainedModel, params.pretrained_model.model_dump() | only, "", "the study's selection")
     base = pretrained.folder()  # before anything is made
-    bench, settings = Bench(params, environment, progress), params.pretrained_model.model_copy(update=only)
+    bench = Bench(params, environment, progress)
     place = config.root() / pretrained.PLACE / "study" / environment
     place.mkdir(parents=True, exist_ok=True)
     path = config.root() / output / "studies" / "pretrained" / environment / "runs.json"
     identity = identity_of(bench, settings, base)
-    _read(path, identity)
-    sizes = settings.sizes
-    for proposer, size in [("zero_shot", 0), *((each, size) for size in sizes for each in LEARNING)]:
-        for seed in settings.seeds[:1] if proposer in UNDRAWN else settings.seeds:
+    table = _add(path, identity, {}, bench)
+    for proposer, size in [("zero_shot", 0), *((each, size) for size in settings.sizes for each in LEARNING)]:
+        for seed in params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds:
             name = f"{proposer}-{size}-{seed}"
-            if proposer in proposers and name not in _read(path, identity):
-                columns = one(bench, proposer, size, seed, place / f"{identity}-{name}.pt")
-                _keep(path, identity, name, columns)
-    found = {("majority", 0): [{"critic_sign": majority(bench.truth)}]}
-    for name, run in _read(path, identity).items():
-        proposer, size, _ = name.split("-")
-        found.setdefault((proposer, int(size)), []).append(run["values"])
-    table = table_of(environment, found, bench.groups, [e for e, _ in bench.keys])
-    write_rows(table, output, f"pretrained/{environment}", "pretrained")
+            if proposer not in proposers or name in _read(path, identity):
+                continue
+            with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
+                if name not in _read(path, identity):
+                    values = _plain(one(bench, proposer, size, seed, place / f"{identity}-{name}.pt"))
+                    table = _add(path, identity, {name: {"processor": processor(), "values": values}}, bench)
     return table
 
 
@@ -79,49 +80,97 @@ def majority(truth):
     return truth == (truth.mean() >= 0.5)
 
 
+def _plain(columns):
+    """{metric: [number]}: 0 and 1 without a point."""
+    values = {metric: [round(float(v), 6) for v in each] for metric, each in columns.items()}
+    return {metric: [int(v) if v.is_integer() else v for v in each] for metric, each in values.items()}
+
+
 def _read(path, identity):
     """{"<proposer>-<size>-<seed>": {"processor": text, "values": {metric: [value of each state]}}} of runs.json; ConfigError
-    where it is of another identity."""
+    where it can't be read or is of another identity."""
     if not path.is_file():
         return {}
-    kept = read_json(path)
-    if kept["identity"] != identity:
+    try:
+        kept = read_json(path)
+        runs, other = kept["runs"], kept["identity"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise config.ConfigError(f"{config.named(path)}: holds no runs: {error}; `git checkout` or remove it") from None
+    if other != identity:
         raise config.ConfigError(
-            f"{config.named(path)}: identity {kept['identity']}, now {identity}: code, parameters, states or model files have "
-            "changed since; remove it to measure anew"
+            f"{config.named(path)}: identity {other}, now {identity}: code, parameters, weeks, states, model files or versions "
+            "have changed since; remove it to measure anew"
         )
-    return kept["runs"]
+    return runs
 
 
-def _keep(path, identity, name, columns):
-    """Add a run to runs.json: a line each, in the order of their names."""
-    values = {metric: [round(float(v), 6) for v in each] for metric, each in columns.items()}
-    values = {metric: [int(v) if v.is_integer() else v for v in each] for metric, each in values.items()}
+def _add(path, identity, runs, bench):
+    """Add runs to runs.json, a line each in the order of their names, and write the table of all beside it. Returns the table.
+
+    Where another call has put runs of another identity there by now, these are left in a file beside it, and ConfigError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone(config.root() / pretrained.PLACE / "study"):
-        runs = _read(path, identity) | {name: {"processor": processor(), "values": values}}
-        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(runs[key], separators=(',', ':'))}" for key in sorted(runs))
-        with written_whole(path) as partial:
-            partial.write_text(f'{{"identity": "{identity}",\n"runs": {{\n{lines}\n}}}}\n')
+        try:
+            runs = _read(path, identity) | runs
+        except config.ConfigError as error:
+            if not runs:
+                raise
+            beside = path.with_name(f"runs-{identity}.json")
+            _write(beside, identity, _read(beside, identity) | runs, bench)
+            raise config.ConfigError(f"{error}; what was just measured lies in {config.named(beside)}") from None
+        _write(path, identity, runs, bench)
+        table = tabled(path, bench.environment)
+        write_rows(table, path.parents[3], f"pretrained/{bench.environment}", "pretrained")
+    return table
+
+
+def _write(path, identity, runs, bench):
+    """With what the table needs besides: scenarios of the states, episodes and right signs of the key decisions."""
+    about = {"identity": identity, "scenarios": [int(group) for group in bench.groups], "episodes": [e for e, _ in bench.keys]}
+    about["signs"] = [int(good) for good in bench.truth]
+    head, lines = (
+        ",\n".join(f"{json.dumps(key)}: {json.dumps(each[key], separators=(',', ':'))}" for key in sorted(each))
+        for each in (about, runs)
+    )
+    with written_whole(path) as partial:
+        partial.write_text(f'{{{head},\n"runs": {{\n{lines}\n}}}}\n')
+
+
+def tabled(path, environment):
+    """The table of `measure` of a runs.json."""
+    kept = read_json(path)
+    found = {("majority", 0): {0: {"critic_sign": majority(kept["signs"])}}}
+    for name, run in kept["runs"].items():
+        proposer, size, seed = name.rsplit("-", 2)
+        found.setdefault((proposer, int(size)), {})[int(seed)] = run["values"]
+    return table_of(environment, found, kept["scenarios"], kept["episodes"])
 
 
 def table_of(environment, found, groups, episodes):
-    """Rows of `measure`. found: {(proposer, states): [{metric: (n,) values} of each seed]}; groups: scenario of each held-out
-    state; episodes: of each key decision."""
-    means = {key: {metric: np.mean([run[metric] for run in runs], axis=0) for metric in runs[0]} for key, runs in found.items()}
+    """Rows of `measure`. found: {(proposer, states): {seed: {metric: (n,) values}}}; groups: scenario of each held-out state;
+    episodes: of each key decision."""
     rows = []
-    for (proposer, size), columns in sorted(means.items(), key=lambda each: (each[0][1], each[0][0])):
-        compared = {}
+    for (proposer, size), runs in sorted(found.items(), key=lambda each: each[0][::-1]):
+        columns = {metric: [run[metric] for run in runs.values()] for metric in next(iter(runs.values()))}
         if proposer == "finetuned":
-            others = {"zero_shot": 0, **dict.fromkeys(LEARNING[1:], size)}
-            compared = {
-                f"one_proposal_minus_{other}": columns["one_proposal"] - means[other, of]["one_proposal"]
-                for other, of in others.items() if (other, of) in means
-            }  # fmt: skip
-        for metric, values in {**columns, **compared}.items():
-            interval = mean_interval(np.asarray(values), (episodes if metric == "critic_sign" else groups)[: len(values)])
-            rows.append([environment, proposer, size, metric, *interval.values(), len(values), len(found[proposer, size])])
+            for other, of in {"zero_shot": 0, **dict.fromkeys(LEARNING[1:], size)}.items():
+                if pairs := _pairs(runs, found.get((other, of), {}), other):
+                    columns[f"one_proposal_minus_{other}"] = [np.subtract(a, b) for a, b in pairs]
+        for metric, each in columns.items():
+            labels = (episodes if metric == "critic_sign" else groups)[: len(each[0])]
+            values = np.concatenate(each)
+            if "_minus_" not in metric and np.isin(values, (0, 1)).all():
+                values = values.astype(bool)  # a share has an interval of its own
+            interval = mean_interval(values, np.tile(labels, len(each)))
+            rows.append([environment, proposer, size, metric, *interval.values(), len(each[0]), len(each)])
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _pairs(runs, others, other):
+    """[(first proposals of a run, those of the other with the same seed)]; the one run of what draws nothing goes with each."""
+    of = {seed: next(iter(others.values())) for seed in runs} if others and other in UNDRAWN else others
+    return [(runs[seed]["one_proposal"], of[seed]["one_proposal"]) for seed in sorted(set(runs) & set(of))]
 
 
 def main(arguments=None):
