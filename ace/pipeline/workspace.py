@@ -111,6 +111,7 @@ def pipeline_for(root, params_file):
     """dvc.yaml of a workspace, as bytes: weeks are an input, and at another scale every study is made, unless `otherwise`
     says so."""
     pipeline = read_pipeline(root)
+    keys = {stage: set(each.get("foreach", ())) for stage, each in pipeline["stages"].items()}
     grid, changes = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"], otherwise(params_file)
     if params_file.read_bytes() != (root / "params.yaml").read_bytes():
         studies = changes.get("studies", STUDIES)
@@ -119,11 +120,10 @@ def pipeline_for(root, params_file):
         for each in pipeline.get("vars", ()):
             each.update({name: names for name, names in everything.items() if name in each})
         pipeline["stages"].pop(BY_HAND, None)
-    declared = read_pipeline(root)["stages"]
     pipeline["stages"].pop(MAKING, None)
     for name in (*changes.get("given", ()), *changes.get("without", ())):
         stage, _, key = name.partition("@")
-        if stage not in declared or (key and key not in declared[stage].get("foreach", {})):
+        if stage not in keys or (key and key not in keys[stage]):
             raise WorkspaceError(
                 f"{params_file.with_name('pipeline.yaml')}: {name}: no stage of dvc.yaml, or no key of its `foreach`; "
                 "environments, studies and cells are left out in params.yaml"

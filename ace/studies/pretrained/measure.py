@@ -65,7 +65,7 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     for proposer, size in [("zero_shot", 0), *((each, size) for size in settings.sizes for each in LEARNING)]:
         for seed in params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds:
             name = f"{proposer}-{size}-{seed}"
-            if proposer not in proposers or name in _read(path, identity):
+            if proposer not in proposers:
                 continue
             with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
                 if name not in _read(path, identity):
