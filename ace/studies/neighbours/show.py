@@ -66,7 +66,8 @@ def write_also(run, folder):
         for term, (colour, line, _) in zip(used, [LINES["ace"], *MORE_LINES, LINES["camel"]], strict=False):
             lower.step(curve["decisions"], curve[f"weight_{term}"], where="post", color=colour, linestyle=line, label=term)
         lower.set(xlabel="decisions", ylabel="weight in the reward", ylim=(-0.02, 0.7))
-        lower.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
+        if used:  # of no weight there is no legend
+            lower.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
         save(figure, Path(folder) / "run")
     write_csv(table, Path(folder) / "points.csv")
     write_caption(Path(folder) / "run", f"One run of {_title(run)}", note("neighbours.also"))

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ace.report.formatting import markdown, thousands, with_interval, write_table
-from ace.report.labels import grid_label
+from ace.report.labels import GRIDS, grid_label
 from ace.report.notes import note
 from ace.report.runs import ReportError
 from ace.report.style import LINES, legend_at_foot, theme, write_figure
@@ -32,7 +32,7 @@ SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
 
 def read(results):
     """The tables of all grids that were measured, one below the other, or ReportError where none was."""
-    paths = sorted((Path(results) / "studies" / "pretrained").glob("*/pretrained.csv"))
+    paths = _of_all_grids(results, "pretrained.csv")
     if not paths:
         raise ReportError("no results/studies/pretrained/<env>/pretrained.csv: run python -m ace.studies.pretrained.measure")
     return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
@@ -73,7 +73,7 @@ def cells(table):
 def transcripts_as_markdown(results):
     """Every round of results/studies/pretrained/<env>/transcripts.jsonl as a row, or a line that says that there is none."""
     rows = []
-    for path in sorted((Path(results) / "studies" / "pretrained").glob("*/transcripts.jsonl")):
+    for path in _of_all_grids(results, "transcripts.jsonl"):
         for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
             for number, said in enumerate(line["rounds"], start=1):
                 place = [grid_label(path.parent.name), str(line["state"])] if number == 1 else ["", ""]
@@ -81,9 +81,17 @@ def transcripts_as_markdown(results):
     return markdown(SAID, rows) if rows else "No transcripts: python -m ace.studies.pretrained.transcripts <environment>"
 
 
+def _of_all_grids(results, name):
+    """results/studies/pretrained/<env>/<name> of all environments, in the order of all tables."""
+    found = {path.parent.name: path for path in sorted((Path(results) / "studies" / "pretrained").glob(f"*/{name}"))}
+    return [found[env] for env in dict.fromkeys([*GRIDS, *found]) if env in found]
+
+
 def _order(table):
+    """Keys (grid, states, proposer) of its rows; grids as in the table."""
     keys = table[["grid", "states", "proposer"]].drop_duplicates().itertuples(index=False)
-    return sorted(keys, key=lambda key: (key[0], key[1], list(NAMES).index(key[2])))
+    grids, names = list(table["grid"].drop_duplicates()), list(NAMES)
+    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], names.index(key[2])))
 
 
 def _percent(rows, metric, **sign):
@@ -109,11 +117,11 @@ def draw(table, folder):
             sizes = sorted(here["states"].unique())
             for number, proposer in enumerate(NAMES):
                 colour, marker = LOOK[proposer]
-                for metric, face in (("one_proposal", colour), ("five_rounds", "white")):
+                for metric, face, aside in (("one_proposal", colour, 0.0), ("five_rounds", "white", 0.03)):
                     rows = here[(here["proposer"] == proposer) & (here["metric"] == metric)].sort_values("states")
                     if rows.empty:
                         continue
-                    x = [sizes.index(size) + 0.11 * (number - (len(NAMES) - 1) / 2) for size in rows["states"]]
+                    x = [sizes.index(size) + 0.11 * (number - (len(NAMES) - 1) / 2) + aside for size in rows["states"]]
                     y = 100 * rows["value"].to_numpy()
                     ends = 100 * np.array([rows["value"] - rows["ci_low"], rows["ci_high"] - rows["value"]])
                     panel.errorbar(x, y, yerr=ends, color=colour, marker=marker, mfc=face, ls="", capsize=2, ms=5,
