@@ -9,7 +9,7 @@ deviations of the effects of seeds, episodes and rest (`benchmarks/populations.p
 Truths are computed, not simulated. Where no score varies the interval is a point, and counts like any other.
 
 Of rewards the mean is simulated; their differences have intervals as those of survival. No table has intervals of the development
-set, on which methods were chosen, or of the pilots on development weeks. Ten minutes on one core; no power flow.
+set, on which methods were chosen, or of the pilots on development weeks. Six minutes on two cores; no power flow.
 """
 
 import operator
@@ -20,7 +20,7 @@ import pandas as pd
 from scipy.stats import norm
 from tqdm import tqdm
 
-from ace import config, stats
+from ace import config, pool, stats
 from ace.report.formatting import write_csv
 from benchmarks import populations
 from benchmarks.populations import DEVELOPMENT, REFERENCE, survival
@@ -30,6 +30,7 @@ COLUMNS = ["statistic", "population", "mean", "at_100", "sd_seeds", "sd_episodes
 COLUMNS += ["coverage_se", "truth_below", "truth_above", "median_length", "n", "used_by"]
 REWARD = "mean reward"
 MEANS, PAIRS = "main.csv, ablation_roles.csv, ablations.csv", "paired.csv, ablation_roles.csv, ablations.csv, claims.csv"
+OF_FEW = {"mean": "ablations.csv, policies.csv", REWARD: "ablations.csv", "paired difference": "ablations.csv, policies.csv"}
 
 
 def ratio(a, b):
@@ -72,6 +73,8 @@ def used_by(statistic, population, n_seeds, n_episodes):
     """Tables with intervals of this kind, size and cell; "" of none."""
     if population.startswith((DEVELOPMENT, populations.PILOT)):
         return ""
+    if 1 < n_seeds < populations.SIZES[0][0]:
+        return OF_FEW.get(statistic, "")
     if statistic == OVER_GRIDS:
         return "claims.csv"
     if statistic in (OF_A_RUN, RATIO_OF_A_RUN):
@@ -149,14 +152,14 @@ def of_study(study, n_seeds, n_episodes, n):
 
 
 def over_grids(name, several, n_seeds, n_episodes, n):
-    """A row: a method's difference to its reference, averaged over its grids. several: its studies."""
+    """The row of a method's difference to its reference, averaged over its grids. several: its studies."""
     means = [[survival(of.mean, of.sd) for of in (each.method, each.reference)] for each in several]
     counts = Counts(np.mean([a - b for a, b in means]))
     for rng, some in blocks(n, name, n_seeds, n_episodes):
         drawn = [draw(rng, some, [(each.method, n_seeds, 1.0), (each.reference, n_seeds, each.with_reference)], n_episodes)
                  for each in several]  # fmt: skip
         counts.add(stats.paired_difference(*map(list, zip(*drawn, strict=True))))
-    return counts.row(OVER_GRIDS, name, None, n_seeds, n_episodes)
+    return [counts.row(OVER_GRIDS, name, None, n_seeds, n_episodes)]
 
 
 def of_runs(name, sd, sd_reference, n_seeds, n):
@@ -181,13 +184,13 @@ def grids_of(studies):
 
 
 def tasks():
-    """Calls that give the rows of the table, in its order."""
+    """Functions with their arguments that give the rows of the table, in its order."""
     studies, numbers = populations.studies(), populations.numbers_of_runs()
     for study in studies:
         sizes = study.sizes if study.reference else {(1, n_episodes) for _, n_episodes in study.sizes}
         yield from ((of_study, study, *size, N) for size in sizes)
     for name, several in grids_of(studies):
-        yield from ((lambda *of: [over_grids(*of)], name, several, *size, N) for size in several[0].sizes)
+        yield from ((over_grids, name, several, *size, N) for size in several[0].sizes)
     for name, sd in numbers.items():
         reference = numbers[f"{name.partition('/')[0]}/{REFERENCE}"]
         yield from ((of_runs, name, sd, reference, n_seeds, N) for n_seeds, _ in populations.SIZES)
@@ -195,11 +198,14 @@ def tasks():
         yield from ((of_study, study, *size, N_DEVELOPMENT) for size in study.sizes)
 
 
+def of_task(function, *arguments):
+    return function(*arguments)
+
+
 def main():
-    rows = []
-    for task, *of in tqdm(list(tasks()), desc="coverage", unit="design"):
-        rows += task(*of)
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    work = list(tasks())
+    rows = dict(tqdm(pool.finished(of_task, work), desc="coverage", unit="design", total=len(work)))
+    table = pd.DataFrame([row for number in range(len(work)) for row in rows[number]], columns=COLUMNS)
     write_csv(table, config.root() / "results" / "intervals.csv")
     used = table[table["used_by"] != ""].groupby(["statistic", "seeds"], sort=False)["coverage"]
     print(used.describe(percentiles=[0.05, 0.5, 0.95]).round(3).to_string())

@@ -12,7 +12,8 @@ was computed:
   variance, negative components 0), the covariance of two scores with a common effect being that of two censored normals;
 - a method is compared with `ace` of its grid, `ace` with `sac`, and each with `reconnect`, which has no seeds. The correlation of
   both methods' episode effects is that which gives the covariance of the episodes' means, within 0 to 1;
-- all are simulated with the seeds and episodes of the tables (SIZES);
+- all are simulated with the seeds and episodes of the tables (SIZES); cells of fewer seeds, of which there were none then, with
+  their own number of them;
 - numbers of a run are log-normal, with the standard deviation of the logarithm of the refinements of each cell.
 
 Rewards were at first simulated as survival. After greedy's mean reward had a coverage of 90 % so, they are survival times a
@@ -62,7 +63,7 @@ class Study(NamedTuple):
     """A method of a grid, with what it is compared with, and the correlations of their episode effects with its own.
 
     reference and baseline are None, and their correlations nan, of a method without seeds. of_reward: relative standard
-    deviation of the reward of a week; nan of a pilot.
+    deviation of the reward of a week; nan of a pilot. few: the number of seeds of a cell that has fewer than SIZES; else 0.
     """
 
     env: str
@@ -73,6 +74,7 @@ class Study(NamedTuple):
     baseline: Population | None = None
     with_baseline: float = np.nan
     of_reward: float = np.nan
+    few: int = 0
 
     @property
     def name(self):
@@ -80,7 +82,8 @@ class Study(NamedTuple):
 
     @property
     def sizes(self):
-        return DEVELOPMENT_SIZES if self.env == DEVELOPMENT else SIZES
+        own = [(self.few, SIZES[0][1])] if self.few else SIZES
+        return DEVELOPMENT_SIZES if self.env == DEVELOPMENT else own
 
 
 def survival(mean, sd):
@@ -169,7 +172,8 @@ def studies():
             for other in (OF_REFERENCE if variant == REFERENCE else REFERENCE, BASELINE):
                 fit, theirs = fits[env, other], scores[env, other]
                 compared += [fit, together(fits[env, variant], fit, own, theirs)]
-        found.append(Study(env, variant, fits[env, variant], *compared, of_reward=rewards.get((env, variant), np.nan)))
+        few = len(own) if 1 < len(own) < SIZES[0][0] and not env.startswith(PILOT) else 0
+        found.append(Study(env, variant, fits[env, variant], *compared, of_reward=rewards.get((env, variant), np.nan), few=few))
     return found
 
 

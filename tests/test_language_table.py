@@ -98,7 +98,7 @@ def test_rates_of_the_rounds_settings_and_of_each_proposer():
     assert language.settings_tried(changed, more).splitlines()[2:] == [
         "| as in a run | +0.600 [+0.500, +0.700] |",
         "| lr 0.01 | +0.110 [+0.010, +0.210] |",
-        "| lr 1e-05 | +0.000 [-0.100, +0.100] |",
+        "| lr 1e-05 | 0.000 [-0.100, +0.100] |",
     ]
     more_rates = pd.concat(
         [table, pd.DataFrame([["a", "classifier", "one_proposal", 0.7, 0.65, 0.75, 30]], columns=language.COLUMNS)]

@@ -397,6 +397,12 @@ def test_csv_reads_back_with_whole_counts(params, results):
     np.testing.assert_allclose(back["mean"], table["mean"], rtol=1e-5)
 
 
+def test_what_rounds_to_zero_has_no_sign():
+    assert formatting.with_interval(0.04, -0.035, 3.0, 1, "+") == "0.0 [0.0, +3.0]"
+    assert formatting.with_interval(-0.06, -2.5, 0.05, 1, sign="+") == "-0.1 [-2.5, +0.1]"
+    assert formatting.with_interval(1.25, np.nan, np.nan, 1) == "1.2" and formatting.with_interval(np.nan, 0, 0, 1) == ""
+
+
 def test_markdown_and_latex_escape():
     assert formatting.markdown(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |\n"
     text = formatting.latex(["Grid", "Method", "Survival, %"], [["w", "ACE without f_LLM", "1.0 ± 0.5"]], "t")

@@ -16,7 +16,8 @@ MAIN = RESULTS / "paper" / "10_table_main"
 
 @pytest.fixture(scope="module")
 def committed(params):
-    return runs.read(params, RESULTS)
+    """All cells of the grid: `runs.read` reads an ablation on one environment only."""
+    return runs.read_cells(params, RESULTS, list(dict.fromkeys((env, variant) for _, env, variant in params.grid.cells)))
 
 
 def test_readme_shows_the_committed_claims():

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from scipy.stats import t, ttest_1samp, ttest_ind
 
-from ace import config, stats
+from ace import config, pool, stats
 from ace.config.errors import ConfigError
 from ace.report import contrasts
 from benchmarks import intervals, populations
@@ -231,6 +231,27 @@ def test_the_committed_rows_are_of_the_populations_and_designs_that_the_rule_nam
     means = committed[committed["statistic"] == "mean"].drop_duplicates("population").set_index("population")["mean"]
     for study in populations.studies():
         assert means[study.name] == pytest.approx(populations.survival(study.method.mean, study.method.sd), rel=1e-4)
+
+
+def test_a_cell_of_few_seeds_is_simulated_with_these_and_used_where_it_is_shown(committed):
+    """That of the pretrained model; all others at the sizes of the main table."""
+    few = {study.name: study.sizes for study in populations.studies() if study.few}
+    assert few == {f"{env}/ace_pretrained": [(5, 50)] for env in ("wcci2020", "neurips2020")}
+    of_few = committed[(committed["seeds"] == 5) & (committed["population"].isin(few))]
+    shown = {"mean", "mean reward", "paired difference"}
+    assert set(of_few.loc[of_few["used_by"] != "", "statistic"]) == shown < set(of_few["statistic"])
+    assert intervals.used_by("mean reward", "wcci2020/ace_pretrained", 5, 50) == "ablations.csv"
+    assert intervals.used_by("paired ratio", "wcci2020/ace_pretrained", 5, 50) == ""
+
+
+def test_rows_are_the_same_in_the_pool(monkeypatch):
+    monkeypatch.setenv("ACE_JOBS", "2")
+    several = [study for study in populations.studies() if study.variant == "llm4teach"]
+    work = [(intervals.over_grids, "all grids/llm4teach", several, 8, 50, 40), (intervals.of_runs, "a", 0.1, 0.2, 8, 40)]
+    rows = pool.run(intervals.of_task, work)
+    assert [len(each) for each in rows] == [1, 2]
+    for found, task in zip(rows, work, strict=True):
+        pd.testing.assert_frame_equal(pd.DataFrame(found), pd.DataFrame(intervals.of_task(*task)))
 
 
 def test_known_issue_4_quotes_the_measured_coverage(committed):

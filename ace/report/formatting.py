@@ -45,11 +45,20 @@ def latex(head, rows, caption):
 
 
 def with_interval(value, low, high, digits, sign=""):
-    """value [low, high], without the brackets where there is no interval; nothing for nan. sign="+" shows it always."""
+    """value [low, high], without the brackets where there is no interval; nothing for nan.
+
+    sign: as of `rounded`.
+    """
     if math.isnan(value):
         return ""
-    ends = "" if math.isnan(low) else f" [{low:{sign}z.{digits}f}, {high:{sign}z.{digits}f}]"  # z: no -0.0
-    return f"{value:{sign}z.{digits}f}{ends}"
+    shown = [rounded(each, digits, sign) for each in (value, low, high)]
+    return shown[0] if math.isnan(low) else "{} [{}, {}]".format(*shown)
+
+
+def rounded(value, digits, sign=""):
+    """sign="+" shows it always, but of what rounds to 0: +0.0 would name a side that it may not be on."""
+    text = f"{value:z.{digits}f}"  # z: no -0.0
+    return f"{sign}{text}" if float(text) > 0 else text
 
 
 def in_points(row, column):

@@ -11,7 +11,7 @@ import shutil
 from ace import config
 from ace.config.files import json_text, written_whole
 from ace.deploy import DEPLOYED
-from ace.report.formatting import markdown, thousands, write_text
+from ace.report.formatting import markdown, rounded, thousands, write_text
 from ace.report.harm import BASE, loss_and_gain, weights
 from ace.report.labels import grid_label, label
 from ace.report.runs import AFTER_THE_TEST, ReportError, read_cells, target
@@ -197,5 +197,5 @@ def _harms(found, episodes):
     """A part without episodes is left out."""
     where = f"where that survives ({found['surviving']:.3g} of {episodes} episodes)"
     parts = {where: found["loss"] and -found["loss"], "elsewhere": found["gain"]}
-    told = [f"{value:+z.1f} points {which}" for which, value in parts.items() if value is not None]
+    told = [f"{rounded(value, 1, '+')} points {which}" for which, value in parts.items() if value is not None]
     return f"against reconnection alone {', '.join(told)}"

@@ -20,7 +20,7 @@ from ace.report.style import by_panel, lines, theme, write_figure
 OURS, REFERENCE, WITHIN_SET = "ace", "sac", "set"
 FLOORS, CEILING = {"way": "do_nothing", "way_reconnect": "reconnect", "way_alone": "do_nothing"}, "greedy"
 ALONE = 1  # number of actions compared by a policy that acts alone
-ESTIMATES = ("survival", "gain", "minus_sac", "lead_change", "ace_minus", "minus_set", *FLOORS)
+ESTIMATES = ("survival", "gain", "minus_sac", "ace_minus", *FLOORS)
 COLUMNS = ["env", "variant", "n_candidates", *(name + end for name in ESTIMATES for end in ("", "_low", "_high"))]
 COLUMNS += ["alone", "dc_calls_a_decision", "n_seeds", "n_episodes", "scale"]
 HEAD = ["Grid", "Method", "Actions compared", "Survival, % of the horizon [95 %]", "Alone, %", "Gain, points [95 %]"]
@@ -72,9 +72,7 @@ def of_environment(params, results, env, played):
             # The same policies on both sides: their seeds are paired as well.
             "gain": stats.mean(gain[variant]) if variant in gain else NOTHING,
             "minus_sac": _minus(ahead, variant, REFERENCE),
-            "lead_change": _minus(gain, variant, REFERENCE),
             "ace_minus": _minus(ahead, OURS, variant),
-            "minus_set": _minus(ahead, variant, WITHIN_SET),
             "way": _way(own, alone, FLOORS["way"]),
             "way_reconnect": _way(own, alone, FLOORS["way_reconnect"]),
             "way_alone": _way(alone.get(variant), alone, FLOORS["way_alone"]),

@@ -39,7 +39,7 @@ def read(results):
 
 
 def write_pretrained(results, folder):
-    """Writes pretrained.{csv,md,tex} in percent and pretrained_figure.{png,pdf,csv,md} into folder. Returns the table as read."""
+    """Writes pretrained.{csv,md} in percent and pretrained_figure.{png,pdf,csv,md} into folder. Returns the table as read."""
     table = read(results)
     written = table.assign(**{name: 100 * table[name] for name in ("value", "ci_low", "ci_high")})
     write_table(folder, "pretrained", written, HEAD, cells(table), "A pretrained language model", note("pretrained"))
