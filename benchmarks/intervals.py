@@ -9,7 +9,7 @@ deviations of the effects of seeds, episodes and rest (`benchmarks/populations.p
 Truths are computed, not simulated. Where no score varies the interval is a point, and counts like any other.
 
 Of rewards the mean is simulated; their differences have intervals as those of survival. No table has intervals of the development
-set, on which methods were chosen, or of the pilots on development weeks. Six minutes on two cores; no power flow.
+set, on which methods were chosen, or of the pilots on development weeks. Ten minutes on two busy cores; no power flow.
 """
 
 import operator
@@ -73,7 +73,7 @@ def used_by(statistic, population, n_seeds, n_episodes):
     """Tables with intervals of this kind, size and cell; "" of none."""
     if population.startswith((DEVELOPMENT, populations.PILOT)):
         return ""
-    if 1 < n_seeds < populations.SIZES[0][0]:
+    if populations.has_few(n_seeds):
         return OF_FEW.get(statistic, "")
     if statistic == OVER_GRIDS:
         return "claims.csv"

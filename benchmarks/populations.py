@@ -59,6 +59,11 @@ class Population(NamedTuple):
         return float(np.hypot(np.hypot(self.seed, self.episode), self.rest))
 
 
+def has_few(n_seeds):
+    """Whether a cell of so many seeds has fewer than SIZES; a method without seeds has not."""
+    return 1 < n_seeds < SIZES[0][0]
+
+
 class Study(NamedTuple):
     """A method of a grid, with what it is compared with, and the correlations of their episode effects with its own.
 
@@ -172,7 +177,7 @@ def studies():
             for other in (OF_REFERENCE if variant == REFERENCE else REFERENCE, BASELINE):
                 fit, theirs = fits[env, other], scores[env, other]
                 compared += [fit, together(fits[env, variant], fit, own, theirs)]
-        few = len(own) if 1 < len(own) < SIZES[0][0] and not env.startswith(PILOT) else 0
+        few = len(own) if has_few(len(own)) and not env.startswith(PILOT) else 0
         found.append(Study(env, variant, fits[env, variant], *compared, of_reward=rewards.get((env, variant), np.nan), few=few))
     return found
 
