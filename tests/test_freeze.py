@@ -104,6 +104,12 @@ def test_a_freeze_is_of_a_commit_and_happens_once(repository, capsys):
     assert freeze.main(["--write"]) == 1 and "frozen already" in capsys.readouterr().err
 
 
+def test_without_git_there_is_one_line(repository, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert freeze.main(["--write"]) == 1 and "git is not installed" in capsys.readouterr().err
+    assert not (repository / freeze.FREEZE).exists()
+
+
 def test_what_differs_is_said_on_stderr(repository, capsys, monkeypatch):
     assert freeze.main(["--write"]) == 0
     monkeypatch.setattr(freeze, "state", lambda root, params: {"cells.x.y": "2 seeds 0"})

@@ -112,7 +112,10 @@ def check(root):
 
 
 def _git(root, *arguments):
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise config.ConfigError("git is not installed: a freeze is of a commit; install it") from None
     if done.returncode:
         raise config.ConfigError(f"git {arguments[0]}: {' '.join(done.stderr.split())}")
     return done.stdout.strip()

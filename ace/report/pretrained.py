@@ -28,15 +28,15 @@ def write_policies(params, results, folder):
     Returns the tables: with COLUMNS, a row for each grid, variant with the pretrained model and method that it is compared with;
     with USED, a row a grid and method. Both are empty, and not written, where params.yaml declares no such variant.
     """
-    ours = [(env, variant) for kind, env, variant in params.grid.cells if kind == "pretrained"]
-    order = {env: at for at, env in enumerate(params.grid.environments)}
-    ours.sort(key=lambda cell: order[cell[0]])
-    others = [(env, name) for env in dict.fromkeys(env for env, _ in ours) for name in COMPARED if name in params.grid.main]
-    runs = read_cells(params, results, [*ours, *others])
-    table = pd.DataFrame([row for cell in ours for row in _rows(runs, *cell)], columns=COLUMNS)
-    everyone = sorted([*ours, *others], key=lambda cell: order[cell[0]])
-    used = pd.DataFrame([_used(runs, *cell) for cell in everyone], columns=USED)
-    if ours:
+    declared = [(env, name) for kind, env, name in params.grid.cells if kind == "pretrained"]
+    grids = {env: [name for at, name in declared if at == env] for env in params.grid.environments}
+    grids = {env: ours for env, ours in grids.items() if ours}
+    compared = [name for name in COMPARED if name in params.grid.main]
+    cells_read = [(env, name) for env, ours in grids.items() for name in [*ours, *compared]]
+    runs = read_cells(params, results, cells_read)
+    table = pd.DataFrame([row for env, ours in grids.items() for name in ours for row in _rows(runs, env, name)], columns=COLUMNS)
+    used = pd.DataFrame([_used(runs, *cell) for cell in cells_read], columns=USED)
+    if grids:
         title = f"ACE with the pretrained model, {runs.tested()}"
         write_table(folder, "policies", table, HEAD, cells(table), title, note("pretrained.policies"))
         title = "ACE with the pretrained model: what a run used"
