@@ -6,7 +6,7 @@ import pytest
 from made_up_runs import change_episodes, change_manifest, manifest_of
 from test_report import EPISODES, LEVELS, small_grid, write_grid
 
-from ace.report import budget, harm, runs
+from ace.report import budget, equal_use, harm, runs
 from ace.report.runs import ReportError
 
 ENV = "wcci2020"
@@ -56,6 +56,35 @@ def test_a_mark_is_shown_with_all_that_was_used_by_then(results, params, tmp_pat
     assert first["ci_low"] < 30 < first["ci_high"]
     assert {path.suffix for path in (tmp_path / "budget").iterdir()} == {".csv", ".md", ".png", ".pdf"}
     assert "| 30.0 [" in budget.by_mark(table) and "1,500 decisions" in budget.by_mark(table)
+
+
+def test_at_equal_use_the_other_has_used_at_most_as_much(results, params, tmp_path):
+    for seed in SEEDS:
+        leave_marks(results, "ace", seed, {100: 0.5, 500: 0.7})  # with the corpus 1,801 and 6,201 steps, 8,001 and 13,201 flows
+        leave_marks(results, "sac", seed, {200: 0.1, 500: 0.4, 900: 0.6})
+        run = f"{ENV}/sac/seed={seed}"
+        change_manifest(results, run, budget=manifest_of(results, run)["budget"] | {"corpus": {}})
+    read = runs.read(params, results)
+    table = budget.write_budget(read, tmp_path)
+    found = equal_use.write_equal_use(read, table, tmp_path).set_index(["mark", "measure"])
+    assert set(found["other"]) == {"sac"} and set(found["n_seeds"]) == {3} and set(found["n_episodes"]) == {EPISODES}
+    chosen = found["other_mark"].to_dict()
+    assert chosen == {(100, "power_flows"): 500, (500, "decisions"): 500, (500, "env_steps"): 500, (500, "power_flows"): 900}
+    assert (found["other_used"] <= found["used"]).all()
+    assert found.loc[(500, "env_steps"), "difference"] == pytest.approx(30)
+    assert found.loc[(500, "power_flows"), "difference"] == pytest.approx(10)
+    shown = (tmp_path / "equal_use.md").read_text()
+    assert "| SAC | 100 | – | – | +10.0 [+10.0, +10.0] (500) |" in shown
+    assert equal_use.as_markdown(found.reset_index()).strip() in shown
+
+
+def test_without_another_method_with_marks_nothing_is_equal(results, params, tmp_path):
+    leave_marks(results, "ace", 0, {500: 0.2})
+    leave_marks(results, "ace", 1, {500: 0.2})
+    leave_marks(results, "ace", 2, {500: 0.2})
+    read = runs.read(params, results)
+    found = equal_use.write_equal_use(read, budget.budget(read), tmp_path)
+    assert found.empty and not (tmp_path / "equal_use.md").exists() and equal_use.as_markdown(found) == ""
 
 
 def test_what_branches_took_is_in_the_budget_of_a_mark(results, params):

@@ -16,7 +16,7 @@ from ace.report.formatting import markdown, thousands, with_interval, write_csv
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import ReportError, read_cells
-from ace.report.style import FIRST, LINES, MOST_LINES, legend_at_foot, lines, theme, write_figure
+from ace.report.style import FIRST, LINES, LONGER, MOST_LINES, legend_at_foot, lines, theme, write_figure
 
 COLUMNS = ["env", "variant", "mark", "decisions", "env_steps", "power_flows", "survival", "ci_low", "ci_high", "n_seeds"]
 COLUMNS += ["llm_calls", "n_episodes", "scale"]
@@ -51,12 +51,22 @@ def budget(runs):
             if len({tuple(run.at_marks) for run in seeds}) > 1:
                 raise ReportError(f"the seeds of {env}/{variant} were kept at different marks: make the cell again")
             for mark in seeds[0].at_marks:
-                scores = 100 * np.stack([run.at_marks[mark] for run in seeds])
+                scores = scores_at(runs, env, variant, mark)
                 used = pd.DataFrame([_used(run, mark) for run in seeds]).mean()
                 mean = stats.mean(scores, stats.PERCENT)
                 counted = [used["decisions"], used["env_steps"], used["power_flows"]]
                 rows.append([env, variant, mark, *counted, *mean, len(seeds), used["llm_calls"], scores.shape[1], runs.scale])
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def method(variant):
+    """Its label, of a variant that is a method run for longer the method's."""
+    return label(LONGER.get(variant, variant))
+
+
+def scores_at(runs, env, variant, mark, seeds=None):
+    """(S, E) survival in percent, in the test, of the policies of a mark; of these seeds, None: of all."""
+    return 100 * np.stack([run.at_marks[mark] for run in runs.of(env, variant) if seeds is None or run.seed in seeds])
 
 
 def _used(run, mark):
@@ -99,7 +109,7 @@ def _draw(runs, table):
                     continue
                 colour, style, marker = look[variant]
                 x, drawn = here[column].to_numpy(float), {"color": colour, "linestyle": style, "linewidth": 1.5}
-                panel.plot(x, here["survival"], marker=marker, markersize=5, label=label(variant), **drawn)
+                panel.plot(x, here["survival"], marker=marker, markersize=5, label=method(variant), **drawn)
                 if here["ci_low"].notna().all():
                     panel.vlines(x, here["ci_low"], here["ci_high"], color=colour, linewidth=0.9)
             panel.set(xscale="log", ylim=(0, 104))
@@ -120,5 +130,5 @@ def by_mark(table):
     marks, rows = sorted(set(table["mark"])), []
     for (env, variant), here in table.groupby(["env", "variant"], sort=False):
         said = {row.mark: with_interval(row.survival, row.ci_low, row.ci_high, 1) for row in here.itertuples()}
-        rows.append([grid_label(env), label(variant), *(said.get(mark, "") for mark in marks)])
+        rows.append([grid_label(env), method(variant), *(said.get(mark, "") for mark in marks)])
     return markdown(["Grid", "Method", *(f"{thousands(mark)} decisions" for mark in marks)], rows)
