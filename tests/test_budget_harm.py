@@ -58,24 +58,32 @@ def test_a_mark_is_shown_with_all_that_was_used_by_then(results, params, tmp_pat
     assert "| 30.0 [" in budget.by_mark(table) and "1,500 decisions" in budget.by_mark(table)
 
 
-def test_at_equal_use_the_other_has_used_at_most_as_much(results, params, tmp_path):
+def test_at_equal_use_the_other_is_interpolated_between_its_marks(results, params, tmp_path):
     for seed in SEEDS:
-        leave_marks(results, "ace", seed, {100: 0.5, 500: 0.7})  # with the corpus 1,801 and 6,201 steps, 8,001 and 13,201 flows
-        leave_marks(results, "sac", seed, {200: 0.1, 500: 0.4, 900: 0.6})
+        leave_marks(results, "ace", seed, {100: 0.5, 400: 0.7})  # with the corpus 1,801 and 5,101 steps, 8,001 and 11,901 flows
+        leave_marks(results, "sac", seed, {200: 0.1, 800: 0.5})  # 2,201 and 8,801 steps, 2,601 and 10,401 flows
         run = f"{ENV}/sac/seed={seed}"
         change_manifest(results, run, budget=manifest_of(results, run)["budget"] | {"corpus": {}})
     read = runs.read(params, results)
     table = budget.write_budget(read, tmp_path)
     found = equal_use.write_equal_use(read, table, tmp_path).set_index(["mark", "measure"])
     assert set(found["other"]) == {"sac"} and set(found["n_seeds"]) == {3} and set(found["n_episodes"]) == {EPISODES}
-    chosen = found["other_mark"].to_dict()
-    assert chosen == {(100, "power_flows"): 500, (500, "decisions"): 500, (500, "env_steps"): 500, (500, "power_flows"): 900}
-    assert (found["other_used"] <= found["used"]).all()
-    assert found.loc[(500, "env_steps"), "difference"] == pytest.approx(30)
-    assert found.loc[(500, "power_flows"), "difference"] == pytest.approx(10)
+    assert set(found.index) == {(100, "power_flows"), *((400, measure) for measure in equal_use.MEASURES)}
+    assert found.loc[(400, "decisions"), "difference"] == pytest.approx(70 - 30)  # 400 is half of the way from 200 to 800
+    way = np.log(5201 / 2601) / np.log(10401 / 2601)  # 4,001 + 400 + 800 flows without the corpus
+    assert found.loc[(400, "own_flows"), "difference"] == pytest.approx(70 - (10 + 40 * way))
+    assert found.loc[(400, "power_flows"), "difference"] == pytest.approx(20), "the last mark stands for what comes after"
+    assert (found["other_used"] < found["used"]).to_dict() == {key: key == (400, "power_flows") for key in found.index}
     shown = (tmp_path / "equal_use.md").read_text()
-    assert "| SAC | 100 | – | – | +10.0 [+10.0, +10.0] (500) |" in shown
+    assert "| SAC | 400 | +40.0 [+40.0, +40.0] |" in shown and "| +20.0 [+20.0, +20.0] (10,401) |" in shown
     assert equal_use.as_markdown(found.reset_index()).strip() in shown
+
+
+@pytest.mark.parametrize(("used", "wanted"), [(10, 1), (100, 2), (1e3, 4), (1e4, 4), (10**1.5, 1.5), (10**2.5, 3)])
+def test_scores_between_marks(used, wanted):
+    scores = np.array([1.0, 2, 4])[:, None, None] * np.ones((3, 2, 5))
+    assert equal_use.interpolated(used, np.array([10.0, 100, 1000]), scores) == pytest.approx(wanted)
+    assert equal_use.interpolated(used, np.array([10.0]), scores[:1]) == pytest.approx(1)
 
 
 def test_without_another_method_with_marks_nothing_is_equal(results, params, tmp_path):

@@ -19,7 +19,7 @@ from ace.report.runs import ReportError, read_cells
 from ace.report.style import FIRST, LINES, LONGER, MOST_LINES, legend_at_foot, lines, theme, write_figure
 
 COLUMNS = ["env", "variant", "mark", "decisions", "env_steps", "power_flows", "survival", "ci_low", "ci_high", "n_seeds"]
-COLUMNS += ["llm_calls", "n_episodes", "scale"]
+COLUMNS += ["own_flows", "llm_calls", "n_episodes", "scale"]
 AXES = {
     "decisions": "Decisions in training",
     "env_steps": "Environment steps",
@@ -42,7 +42,8 @@ def budget(runs):
     """A row with COLUMNS for each (env, variant, mark), by mark; survival in percent, budgets are means over the seeds.
 
     decisions: of training and of branches until the mark; env_steps, power_flows: of these, of validations and of the corpus; a
-    step is an AC power flow, and so is a simulation. Raises ReportError where the seeds of a cell have other marks.
+    step is an AC power flow, and so is a simulation; own_flows: power_flows without the corpus, which all runs share.
+    Raises ReportError where the seeds of a cell have other marks.
     """
     rows = []
     for env in runs.environments:
@@ -54,8 +55,8 @@ def budget(runs):
                 scores = scores_at(runs, env, variant, mark)
                 used = pd.DataFrame([_used(run, mark) for run in seeds]).mean()
                 mean = stats.mean(scores, stats.PERCENT)
-                counted = [used["decisions"], used["env_steps"], used["power_flows"]]
-                rows.append([env, variant, mark, *counted, *mean, len(seeds), used["llm_calls"], scores.shape[1], runs.scale])
+                beside = [used["own_flows"], used["llm_calls"], scores.shape[1], runs.scale]
+                rows.append([env, variant, mark, *used[list(AXES)], *mean, len(seeds), *beside])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -72,10 +73,12 @@ def scores_at(runs, env, variant, mark, seeds=None):
 def _used(run, mark):
     """What a seed had used at a mark."""
     at, corpus = next(each for each in run.manifest["marks"] if each["decisions"] == mark), run.manifest["budget"]["corpus"]
-    steps = at["env_steps"] + at["validation_steps"] + at.get("branch_env_steps", 0) + corpus.get("env_steps", 0)
+    own_steps = at["env_steps"] + at["validation_steps"] + at.get("branch_env_steps", 0)
+    steps, own_flows = own_steps + corpus.get("env_steps", 0), own_steps + at["simulator_calls"]
     flows = steps + at["simulator_calls"] + corpus.get("simulator_calls", 0)
     decisions = at["decisions"] + at.get("branch_decisions", 0)
-    return {"decisions": decisions, "env_steps": steps, "power_flows": flows, "llm_calls": at["llm_calls"]}
+    counted = {"decisions": decisions, "env_steps": steps, "power_flows": flows}
+    return {**counted, "own_flows": own_flows, "llm_calls": at["llm_calls"]}
 
 
 def write_budget(runs, folder):

@@ -1,9 +1,10 @@
-"""ACE minus each other method with marks at equal use: of decisions, environment steps or AC power flows.
+"""ACE minus each other method with marks at equal use: the distance between their curves in the budget figure, at ACE's marks.
 
-The policy of a mark of ACE is compared with the other method's at the last mark by which that had used at most as much (means
-over the seeds, `ace.report.budget`): where both can't be equal, the other method has used less.
+Between two of its marks the other method's survival is interpolated, linearly in the logarithm of what it had used (mean over the
+seeds, `ace.report.budget`), as its line in the figure is. Its policy of the last mark stands for all that comes after.
 """
 
+import numpy as np
 import pandas as pd
 
 from ace import stats
@@ -13,35 +14,44 @@ from ace.report.labels import grid_label
 from ace.report.notes import note
 from ace.report.style import LONGER
 
-COLUMNS = ["env", "variant", "mark", "other", "measure", "used", "other_mark", "other_used", "survival", "other_survival"]
+COLUMNS = ["env", "variant", "mark", "other", "measure", "used", "other_used", "survival", "other_survival"]
 COLUMNS += ["difference", "difference_low", "difference_high", "detectable", "n_seeds", "n_episodes", "scale"]
-HEAD = ["Grid", "ACE minus", "Decisions of ACE", "at equal decisions", "at equal environment steps", "at equal AC power flows"]
+MEASURES = ["decisions", "own_flows", *list(AXES)[1:]]
+HEAD = ["Grid", "ACE minus", "Decisions of ACE", "at equal decisions", "AC power flows of the runs alone"]
+HEAD += ["environment steps, corpus included", "AC power flows, corpus included"]
 
 
 def equal_use(runs, table):
-    """A row with COLUMNS for each mark of ACE, other method and measure (AXES); none where the other's first mark has used more.
+    """A row with COLUMNS for each mark of ACE, other method and measure (MEASURES); none where the other's first mark used more.
 
-    table: of `budget.budget(runs)`. Survival in percent on common seeds, differences in points with their paired 95 % interval.
+    table: of `budget.budget(runs)`. other_used is less than used where the other's last mark is. Survival in percent on common
+    seeds, differences in points with their paired 95 % interval.
     """
     rows, known = [], dict(list(table.groupby(["env", "variant"], sort=False)))
     for (env, ours), marks in known.items():
         if LONGER.get(ours, ours) != "ace":
             continue
         for other in [variant for at, variant in known if at == env and variant != ours]:
-            seeds = runs.seeds_of_all(env, [ours, other])
+            theirs, seeds = known[env, other], runs.seeds_of_all(env, [ours, other])
+            at_marks = np.stack([scores_at(runs, env, other, mark, seeds) for mark in theirs["mark"]])
             for own in marks.itertuples():
                 a = scores_at(runs, env, ours, own.mark, seeds)
-                for measure in AXES:
-                    used = getattr(own, measure)
-                    within = known[env, other][known[env, other][measure] <= used]
-                    if within.empty:
+                for measure in MEASURES:
+                    used, theirs_used = getattr(own, measure), theirs[measure].to_numpy(float)
+                    if used < theirs_used[0]:
                         continue
-                    last = within.iloc[-1]
-                    b = scores_at(runs, env, other, last["mark"], seeds)
+                    b = interpolated(used, theirs_used, at_marks)
                     found = stats.paired_difference(a, b)
-                    said = [env, ours, own.mark, other, measure, used, last["mark"], last[measure], a.mean(), b.mean()]
+                    said = [env, ours, own.mark, other, measure, used, min(used, theirs_used[-1]), a.mean(), b.mean()]
                     rows.append([*said, *found, found.detectable(), *a.shape, runs.scale])
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def interpolated(used, at, scores):
+    """Scores (S, E) where `used` was used. at: (M,) use at the marks, ascending; scores: (M, S, E)."""
+    place = np.interp(np.log(used), np.log(at), np.arange(len(at)))
+    before = min(int(place), len(at) - 2) if len(at) > 1 else 0
+    return scores[before] + (place - before) * (scores[min(before + 1, len(at) - 1)] - scores[before])
 
 
 def write_equal_use(runs, table, folder):
@@ -53,12 +63,16 @@ def write_equal_use(runs, table, folder):
 
 
 def cells(found):
-    """A row for each grid, other method and mark of ACE; in brackets the other's decisions."""
+    """A row for each grid, other method and mark of ACE; in brackets the other's use at its last mark, where that is less."""
     rows = []
     for (env, other, mark), here in found.groupby(["env", "other", "mark"], sort=False):
-        by = {row["measure"]: f"{in_points(row, 'difference')} ({thousands(row['other_mark'])})" for _, row in here.iterrows()}
-        rows.append([grid_label(env), method(other), thousands(mark), *(by.get(measure, "–") for measure in AXES)])
+        by = {row["measure"]: in_points(row, "difference") + _less(row) for _, row in here.iterrows()}
+        rows.append([grid_label(env), method(other), thousands(mark), *(by.get(measure, "–") for measure in MEASURES)])
     return rows
+
+
+def _less(row):
+    return f" ({thousands(row['other_used'])})" if row["other_used"] < row["used"] else ""
 
 
 def as_markdown(found):
