@@ -87,9 +87,8 @@ def test_scores_between_marks(used, wanted):
 
 
 def test_without_another_method_with_marks_nothing_is_equal(results, params, tmp_path):
-    leave_marks(results, "ace", 0, {500: 0.2})
-    leave_marks(results, "ace", 1, {500: 0.2})
-    leave_marks(results, "ace", 2, {500: 0.2})
+    for seed in SEEDS:
+        leave_marks(results, "ace", seed, {500: 0.2})
     read = runs.read(params, results)
     found = equal_use.write_equal_use(read, budget.budget(read), tmp_path)
     assert found.empty and not (tmp_path / "equal_use.md").exists() and equal_use.as_markdown(found) == ""

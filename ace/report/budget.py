@@ -74,11 +74,14 @@ def _used(run, mark):
     """What a seed had used at a mark."""
     at, corpus = next(each for each in run.manifest["marks"] if each["decisions"] == mark), run.manifest["budget"]["corpus"]
     own_steps = at["env_steps"] + at["validation_steps"] + at.get("branch_env_steps", 0)
-    steps, own_flows = own_steps + corpus.get("env_steps", 0), own_steps + at["simulator_calls"]
-    flows = steps + at["simulator_calls"] + corpus.get("simulator_calls", 0)
-    decisions = at["decisions"] + at.get("branch_decisions", 0)
-    counted = {"decisions": decisions, "env_steps": steps, "power_flows": flows}
-    return {**counted, "own_flows": own_flows, "llm_calls": at["llm_calls"]}
+    own_flows, steps = own_steps + at["simulator_calls"], corpus.get("env_steps", 0)
+    return {
+        "decisions": at["decisions"] + at.get("branch_decisions", 0),
+        "env_steps": own_steps + steps,
+        "power_flows": own_flows + steps + corpus.get("simulator_calls", 0),
+        "own_flows": own_flows,
+        "llm_calls": at["llm_calls"],
+    }
 
 
 def write_budget(runs, folder):

@@ -50,8 +50,8 @@ def equal_use(runs, table):
 def interpolated(used, at, scores):
     """Scores (S, E) where `used` was used. at: (M,) use at the marks, ascending; scores: (M, S, E)."""
     place = np.interp(np.log(used), np.log(at), np.arange(len(at)))
-    before = min(int(place), len(at) - 2) if len(at) > 1 else 0
-    return scores[before] + (place - before) * (scores[min(before + 1, len(at) - 1)] - scores[before])
+    before, after = int(np.floor(place)), int(np.ceil(place))
+    return scores[before] + (place - before) * (scores[after] - scores[before])
 
 
 def write_equal_use(runs, table, folder):
