@@ -6,7 +6,7 @@ import pytest
 from made_up_runs import change_episodes, change_manifest, manifest_of
 from test_report import EPISODES, LEVELS, small_grid, write_grid
 
-from ace.report import budget, equal_use, harm, runs
+from ace.report import budget, equal_use, harm, labels, runs
 from ace.report.runs import ReportError
 
 ENV = "wcci2020"
@@ -65,8 +65,7 @@ def test_at_equal_use_the_other_is_interpolated_between_its_marks(results, param
         run = f"{ENV}/sac/seed={seed}"
         change_manifest(results, run, budget=manifest_of(results, run)["budget"] | {"corpus": {}})
     read = runs.read(params, results)
-    table = budget.write_budget(read, tmp_path)
-    found = equal_use.write_equal_use(read, table, tmp_path).set_index(["mark", "measure"])
+    found = equal_use.write_equal_use(read, tmp_path).set_index(["mark", "measure"])
     assert set(found["other"]) == {"sac"} and set(found["n_seeds"]) == {3} and set(found["n_episodes"]) == {EPISODES}
     assert set(found.index) == {(100, "power_flows"), *((400, measure) for measure in equal_use.MEASURES)}
     assert found.loc[(400, "decisions"), "difference"] == pytest.approx(70 - 30)  # 400 is half of the way from 200 to 800
@@ -75,8 +74,30 @@ def test_at_equal_use_the_other_is_interpolated_between_its_marks(results, param
     assert found.loc[(400, "power_flows"), "difference"] == pytest.approx(20), "the last mark stands for what comes after"
     assert (found["other_used"] < found["used"]).to_dict() == {key: key == (400, "power_flows") for key in found.index}
     shown = (tmp_path / "equal_use.md").read_text()
-    assert "| SAC | 400 | +40.0 [+40.0, +40.0] |" in shown and "| +20.0 [+20.0, +20.0] (10,401) |" in shown
+    assert "| SAC | 3 | 400 | 11,901 | +40.0 [+40.0, +40.0] |" in shown and "| +20.0 [+20.0, +20.0] (87 %) |" in shown
+    assert "| SAC | 3 | 100 | 8,001 | – | – | – | +" in shown, "what the other had not used yet"
     assert equal_use.as_markdown(found.reset_index()).strip() in shown
+
+
+def test_equal_use_is_of_common_seeds(results, params):
+    for seed in SEEDS:
+        for variant, survival in {"sac": 0.1, "ace": 0.5, "ace_no_critic": 0.4}.items():
+            leave_marks(results, variant, seed, {100: survival})
+    read = runs.read(params, results)
+    read.cells[ENV, "sac"] = read.of(ENV, "sac")[1:]
+    found = equal_use.equal_use(read).set_index(["other", "measure"])
+    assert set(found.loc["sac", "n_seeds"]) == {2} and set(found.loc["ace_no_critic", "n_seeds"]) == {3}
+    assert found.loc[("sac", "own_flows"), "used"] == 1001.5 + 100 + 200, "the mean of seeds 1 and 2"
+    assert len(equal_use.cells(found.reset_index())) == 2
+
+
+def test_ace_is_not_compared_with_ace_trained_for_longer(results, params, monkeypatch):
+    monkeypatch.setitem(labels.LONGER, "ace_no_critic", "ace")
+    for seed in SEEDS:
+        for variant in ("sac", "ace", "ace_no_critic"):
+            leave_marks(results, variant, seed, {100: 0.5})
+    found = equal_use.equal_use(runs.read(params, results))
+    assert set(zip(found["variant"], found["other"], strict=True)) == {("ace", "sac"), ("ace_no_critic", "sac")}
 
 
 @pytest.mark.parametrize(("used", "wanted"), [(10, 1), (100, 2), (1e3, 4), (1e4, 4), (10**1.5, 1.5), (10**2.5, 3)])
@@ -90,7 +111,7 @@ def test_without_another_method_with_marks_nothing_is_equal(results, params, tmp
     for seed in SEEDS:
         leave_marks(results, "ace", seed, {500: 0.2})
     read = runs.read(params, results)
-    found = equal_use.write_equal_use(read, budget.budget(read), tmp_path)
+    found = equal_use.write_equal_use(read, tmp_path)
     assert found.empty and not (tmp_path / "equal_use.md").exists() and equal_use.as_markdown(found) == ""
 
 

@@ -1,7 +1,8 @@
 """Budget curves: survival in the test of the policies that a run left at its marks, against what had been used by then.
 
 A mark is a number of decisions (`train.marks`); its policy is the averaged one of that moment, not the best checkpoint. Budgets
-hold everything: training, LLM-ALSO's branches, validation, and the corpus of the language model or of its set of actions.
+are of training, LLM-ALSO's branches, validation, and the corpus of the language model or of its set of actions. Not in them: the
+held-out states by which a LoRA round is accepted, and what training a language model takes.
 """
 
 from pathlib import Path
@@ -13,13 +14,13 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodF
 
 from ace import stats
 from ace.report.formatting import markdown, thousands, with_interval, write_csv
-from ace.report.labels import grid_label, label
+from ace.report.labels import grid_label, label, method
 from ace.report.notes import note
 from ace.report.runs import ReportError, read_cells
-from ace.report.style import FIRST, LINES, LONGER, MOST_LINES, legend_at_foot, lines, theme, write_figure
+from ace.report.style import LINES, by_panel, legend_at_foot, lines, theme, write_figure
 
 COLUMNS = ["env", "variant", "mark", "decisions", "env_steps", "power_flows", "survival", "ci_low", "ci_high", "n_seeds"]
-COLUMNS += ["own_flows", "llm_calls", "n_episodes", "scale"]
+COLUMNS += ["own_flows", "dc_flows", "llm_calls", "n_episodes", "scale"]
 AXES = {
     "decisions": "Decisions in training",
     "env_steps": "Environment steps",
@@ -42,7 +43,8 @@ def budget(runs):
     """A row with COLUMNS for each (env, variant, mark), by mark; survival in percent, budgets are means over the seeds.
 
     decisions: of training and of branches until the mark; env_steps, power_flows: of these, of validations and of the corpus; a
-    step is an AC power flow, and so is a simulation; own_flows: power_flows without the corpus, which all runs share.
+    step counts as one AC power flow, and so does a simulation; own_flows: power_flows without the corpus, which all runs share;
+    dc_flows: DC power flows of training and corpus, which are in no other column.
     Raises ReportError where the seeds of a cell have other marks.
     """
     rows = []
@@ -53,16 +55,10 @@ def budget(runs):
                 raise ReportError(f"the seeds of {env}/{variant} were kept at different marks: make the cell again")
             for mark in seeds[0].at_marks:
                 scores = scores_at(runs, env, variant, mark)
-                used = pd.DataFrame([_used(run, mark) for run in seeds]).mean()
-                mean = stats.mean(scores, stats.PERCENT)
-                beside = [used["own_flows"], used["llm_calls"], scores.shape[1], runs.scale]
+                used, mean = used_at(runs, env, variant, mark), stats.mean(scores, stats.PERCENT)
+                beside = [*used[["own_flows", "dc_flows", "llm_calls"]], scores.shape[1], runs.scale]
                 rows.append([env, variant, mark, *used[list(AXES)], *mean, len(seeds), *beside])
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def method(variant):
-    """Its label, of a variant that is a method run for longer the method's."""
-    return label(LONGER.get(variant, variant))
 
 
 def scores_at(runs, env, variant, mark, seeds=None):
@@ -70,8 +66,13 @@ def scores_at(runs, env, variant, mark, seeds=None):
     return 100 * np.stack([run.at_marks[mark] for run in runs.of(env, variant) if seeds is None or run.seed in seeds])
 
 
+def used_at(runs, env, variant, mark, seeds=None):
+    """What a run had used at a mark, mean over these seeds, None: over all. Names as in COLUMNS."""
+    chosen = [run for run in runs.of(env, variant) if seeds is None or run.seed in seeds]
+    return pd.DataFrame([_used(run, mark) for run in chosen]).mean()
+
+
 def _used(run, mark):
-    """What a seed had used at a mark."""
     at, corpus = next(each for each in run.manifest["marks"] if each["decisions"] == mark), run.manifest["budget"]["corpus"]
     own_steps = at["env_steps"] + at["validation_steps"] + at.get("branch_env_steps", 0)
     own_flows, steps = own_steps + at["simulator_calls"], corpus.get("env_steps", 0)
@@ -80,6 +81,7 @@ def _used(run, mark):
         "env_steps": own_steps + steps,
         "power_flows": own_flows + steps + corpus.get("simulator_calls", 0),
         "own_flows": own_flows,
+        "dc_flows": at.get("dc_calls", 0) + corpus.get("dc_calls", 0),
         "llm_calls": at["llm_calls"],
     }
 
@@ -97,9 +99,8 @@ def write_budget(runs, folder):
 
 
 def _draw(runs, table):
-    """Rows: grids; columns: AXES; at most MOST_LINES methods, those of style.FIRST before others."""
-    variants = list(dict.fromkeys(table["variant"]))
-    variants = sorted(variants, key=lambda v: (v not in FIRST, variants.index(v)))[:MOST_LINES]
+    """Rows: grids; columns: AXES; of many methods the first panel's."""
+    variants = by_panel(dict.fromkeys(table["variant"]))[0]
     environments, look = list(dict.fromkeys(table["env"])), lines(variants)
     figure = Figure(figsize=(9.2, 0.7 + 2.5 * len(environments)), layout="constrained")
     panels = figure.subplots(len(environments), len(AXES), squeeze=False, sharey="row")
@@ -115,7 +116,7 @@ def _draw(runs, table):
                     continue
                 colour, style, marker = look[variant]
                 x, drawn = here[column].to_numpy(float), {"color": colour, "linestyle": style, "linewidth": 1.5}
-                panel.plot(x, here["survival"], marker=marker, markersize=5, label=method(variant), **drawn)
+                panel.plot(x, here["survival"], marker=marker, markersize=5, label=label(method(variant)), **drawn)
                 if here["ci_low"].notna().all():
                     panel.vlines(x, here["ci_low"], here["ci_high"], color=colour, linewidth=0.9)
             panel.set(xscale="log", ylim=(0, 104))
@@ -136,5 +137,6 @@ def by_mark(table):
     marks, rows = sorted(set(table["mark"])), []
     for (env, variant), here in table.groupby(["env", "variant"], sort=False):
         said = {row.mark: with_interval(row.survival, row.ci_low, row.ci_high, 1) for row in here.itertuples()}
-        rows.append([grid_label(env), method(variant), *(said.get(mark, "") for mark in marks)])
-    return markdown(["Grid", "Method", *(f"{thousands(mark)} decisions" for mark in marks)], rows)
+        cells = [grid_label(env), label(method(variant)), str(here["n_seeds"].iloc[0])]
+        rows.append([*cells, *(said.get(mark, "") for mark in marks)])
+    return markdown(["Grid", "Method", "Seeds", *(f"{thousands(mark)} decisions" for mark in marks)], rows)

@@ -4,45 +4,48 @@ Between two of its marks the other method's survival is interpolated, linearly i
 seeds, `ace.report.budget`), as its line in the figure is. Its policy of the last mark stands for all that comes after.
 """
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
 from ace import stats
-from ace.report.budget import AXES, method, scores_at
+from ace.report.budget import AXES, scores_at, used_at
 from ace.report.formatting import in_points, markdown, thousands, write_table
-from ace.report.labels import grid_label
+from ace.report.labels import grid_label, label, method
 from ace.report.notes import note
-from ace.report.style import LONGER
 
 COLUMNS = ["env", "variant", "mark", "other", "measure", "used", "other_used", "survival", "other_survival"]
 COLUMNS += ["difference", "difference_low", "difference_high", "detectable", "n_seeds", "n_episodes", "scale"]
 MEASURES = ["decisions", "own_flows", *list(AXES)[1:]]
-HEAD = ["Grid", "ACE minus", "Decisions of ACE", "at equal decisions", "AC power flows of the runs alone"]
-HEAD += ["environment steps, corpus included", "AC power flows, corpus included"]
+HEAD = ["Grid", "ACE minus", "Seeds", "ACE's decisions", "ACE's AC power flows", "at equal decisions"]
+HEAD += ["AC power flows of the runs alone", "environment steps, corpus included", "AC power flows, corpus included"]
 
 
-def equal_use(runs, table):
+def equal_use(runs):
     """A row with COLUMNS for each mark of ACE, other method and measure (MEASURES); none where the other's first mark used more.
 
-    table: of `budget.budget(runs)`. other_used is less than used where the other's last mark is. Survival in percent on common
-    seeds, differences in points with their paired 95 % interval.
+    other_used is less than used where the other's last mark is. All of it is of common seeds: survival in percent, differences in
+    points with their paired 95 % interval.
     """
-    rows, known = [], dict(list(table.groupby(["env", "variant"], sort=False)))
-    for (env, ours), marks in known.items():
-        if LONGER.get(ours, ours) != "ace":
-            continue
-        for other in [variant for at, variant in known if at == env and variant != ours]:
-            theirs, seeds = known[env, other], runs.seeds_of_all(env, [ours, other])
-            at_marks = np.stack([scores_at(runs, env, other, mark, seeds) for mark in theirs["mark"]])
-            for own in marks.itertuples():
-                a = scores_at(runs, env, ours, own.mark, seeds)
+    rows = []
+    for env in runs.environments:
+        marked = {variant: runs.of(env, variant)[0].at_marks for variant in runs.methods_of(env)}
+        of_ace = [variant for variant, marks in marked.items() if marks and method(variant) == "ace"]
+        others = [variant for variant, marks in marked.items() if marks and variant not in of_ace]
+        for ours, other in product(of_ace, others):
+            seeds = runs.seeds_of_all(env, [ours, other])
+            theirs = pd.DataFrame([used_at(runs, env, other, mark, seeds) for mark in marked[other]])
+            at_marks = np.stack([scores_at(runs, env, other, mark, seeds) for mark in marked[other]])
+            for mark in marked[ours]:
+                own, a = used_at(runs, env, ours, mark, seeds), scores_at(runs, env, ours, mark, seeds)
                 for measure in MEASURES:
-                    used, theirs_used = getattr(own, measure), theirs[measure].to_numpy(float)
+                    used, theirs_used = own[measure], theirs[measure].to_numpy(float)
                     if used < theirs_used[0]:
                         continue
                     b = interpolated(used, theirs_used, at_marks)
                     found = stats.paired_difference(a, b)
-                    said = [env, ours, own.mark, other, measure, used, min(used, theirs_used[-1]), a.mean(), b.mean()]
+                    said = [env, ours, mark, other, measure, used, min(used, theirs_used[-1]), a.mean(), b.mean()]
                     rows.append([*said, *found, found.detectable(), *a.shape, runs.scale])
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -54,25 +57,27 @@ def interpolated(used, at, scores):
     return scores[before] + (place - before) * (scores[after] - scores[before])
 
 
-def write_equal_use(runs, table, folder):
+def write_equal_use(runs, folder):
     """<folder>/equal_use.{csv,md}; nothing where there is nothing to compare. Returns the rows of `equal_use`."""
-    found = equal_use(runs, table)
+    found = equal_use(runs)
     if len(found):
         write_table(folder, "equal_use", found, HEAD, cells(found), f"ACE at equal use, {runs.tested()}", note("budget.equal"))
     return found
 
 
 def cells(found):
-    """A row for each grid, other method and mark of ACE; in brackets the other's use at its last mark, where that is less."""
+    """A row for each grid, other method and mark of ACE; in brackets the other's use at its last mark in percent of ACE's."""
     rows = []
     for (env, other, mark), here in found.groupby(["env", "other", "mark"], sort=False):
-        by = {row["measure"]: in_points(row, "difference") + _less(row) for _, row in here.iterrows()}
-        rows.append([grid_label(env), method(other), thousands(mark), *(by.get(measure, "–") for measure in MEASURES)])
+        by = {row["measure"]: in_points(row, "difference") + _share(row) for _, row in here.iterrows()}
+        flows, seeds = here.set_index("measure")["used"].get("power_flows"), str(here["n_seeds"].iloc[0])
+        flows = "–" if flows is None else thousands(flows)
+        rows.append([grid_label(env), label(method(other)), seeds, thousands(mark), flows, *(by.get(m, "–") for m in MEASURES)])
     return rows
 
 
-def _less(row):
-    return f" ({thousands(row['other_used'])})" if row["other_used"] < row["used"] else ""
+def _share(row):
+    return f" ({100 * row['other_used'] / row['used']:.0f} %)" if row["other_used"] < row["used"] else ""
 
 
 def as_markdown(found):

@@ -68,7 +68,8 @@ LABELS = {
     "ace_40k": "ACE, 40,000 decisions",
     "expert_40k": "SAC + expert, 40,000 decisions",
 }
-
+LONGER = {"sac_40k": "sac", "ace_40k": "ace", "expert_40k": "expert_sac"}
+"""Methods trained for longer: they stand beside the same method in no figure."""
 
 GRIDS = {"wcci2020": "WCCI 2020", "neurips2020": "NeurIPS 2020", "wcci2022": "WCCI 2022"}
 WORDS = {"ace": "ACE", "sac": "SAC", "llm": "LLM", "dc": "DC", "lora": "LoRA", "api": "API"}
@@ -77,6 +78,11 @@ WORDS = {"ace": "ACE", "sac": "SAC", "llm": "LLM", "dc": "DC", "lora": "LoRA", "
 def grid_label(env):
     """Name of an environment for people; one that has none here keeps its own."""
     return GRIDS.get(env, env)
+
+
+def method(variant):
+    """The variant whose method this is: itself, unless it is that method trained for longer."""
+    return LONGER.get(variant, variant)
 
 
 def label(variant):

@@ -13,6 +13,7 @@ import matplotlib as mpl
 import seaborn as sns
 
 from ace.report.formatting import write_csv, write_text
+from ace.report.labels import method
 
 # variant -> (colour, line style, marker)
 LINES = {
@@ -41,8 +42,6 @@ LINES = {
     "ace_rounds_1": ("#cc6677", "-", "v"),
     "ace_rounds_3": ("#7f4fa3", "-.", "<"),
 }
-LONGER = {"sac_40k": "sac", "ace_40k": "ace", "expert_40k": "expert_sac"}
-"""Methods trained for longer, which are in no figure with the same method."""
 MORE_LINES = [("#cc6677", "-", "v"), ("#ccaa22", "--", "P"), ("#aa4499", "-.", "<"), ("#4477aa", ":", ">")]
 """For what is no method: measures, settings, variants without a line of their own."""
 
@@ -59,7 +58,7 @@ METADATA = {
 
 def lines(variants):
     """variant -> (colour, line style, marker); those without a line of their own take turns in the order given."""
-    known = {variant: LINES.get(LONGER.get(variant, variant)) for variant in variants}
+    known = {variant: LINES.get(method(variant)) for variant in variants}
     unknown = [variant for variant, look in known.items() if look is None]
     return known | {variant: MORE_LINES[i % len(MORE_LINES)] for i, variant in enumerate(unknown)}
 
