@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from ace import config, pool, stats
 from ace.report.formatting import write_csv
+from ace.report.labels import LONGER
 from benchmarks import populations
 from benchmarks.populations import DEVELOPMENT, REFERENCE, survival
 
@@ -31,6 +32,7 @@ COLUMNS += ["coverage_se", "truth_below", "truth_above", "median_length", "n", "
 REWARD = "mean reward"
 MEANS, PAIRS = "main.csv, ablation_roles.csv, ablations.csv", "paired.csv, ablation_roles.csv, ablations.csv, claims.csv"
 OF_FEW = {"mean": "ablations.csv, policies.csv", REWARD: "ablations.csv", "paired difference": "ablations.csv, policies.csv"}
+AT_MARKS = {"mean": "budget.csv", "paired difference": "equal_use.csv"}
 
 
 def ratio(a, b):
@@ -74,7 +76,8 @@ def used_by(statistic, population, n_seeds, n_episodes):
     if population.startswith((DEVELOPMENT, populations.PILOT)):
         return ""
     if populations.has_few(n_seeds):
-        return OF_FEW.get(statistic, "")
+        marked = population.split("/")[-1] in LONGER
+        return (AT_MARKS if marked else OF_FEW).get(statistic, "")
     if statistic == OVER_GRIDS:
         return "claims.csv"
     if statistic in (OF_A_RUN, RATIO_OF_A_RUN):

@@ -11,6 +11,7 @@ from scipy.stats import t, ttest_1samp, ttest_ind
 from ace import config, pool, stats
 from ace.config.errors import ConfigError
 from ace.report import contrasts
+from ace.report.labels import LONGER
 from benchmarks import intervals, populations
 from benchmarks.populations import Population
 
@@ -234,12 +235,14 @@ def test_the_committed_rows_are_of_the_populations_and_designs_that_the_rule_nam
 
 
 def test_a_cell_of_few_seeds_is_simulated_with_these_and_used_where_it_is_shown(committed):
-    """That of the pretrained model; all others at the sizes of the main table."""
+    """Those of the pretrained model and of the budget curves; all others at the sizes of the main table."""
     few = {study.name: study.sizes for study in populations.studies() if study.few}
-    assert few == {f"{env}/ace_pretrained": [(5, 50)] for env in ("wcci2020", "neurips2020")}
+    curves = [f"wcci2020/{variant}" for variant in LONGER]
+    assert few == {name: [(5, 50)] for name in ("wcci2020/ace_pretrained", "neurips2020/ace_pretrained", *curves)}
     of_few = committed[(committed["seeds"] == 5) & (committed["population"].isin(few))]
     shown = {"mean", "mean reward", "paired difference"}
     assert set(of_few.loc[of_few["used_by"] != "", "statistic"]) == shown < set(of_few["statistic"])
+    assert set(of_few.loc[of_few["population"].isin(curves), "used_by"]) == {"", "budget.csv", "equal_use.csv"}
     assert intervals.used_by("mean reward", "wcci2020/ace_pretrained", 5, 50) == "ablations.csv"
     assert intervals.used_by("paired ratio", "wcci2020/ace_pretrained", 5, 50) == ""
 
