@@ -74,8 +74,8 @@ def test_at_equal_use_the_other_is_interpolated_between_its_marks(results, param
     assert found.loc[(400, "power_flows"), "difference"] == pytest.approx(20), "the last mark stands for what comes after"
     assert (found["other_used"] < found["used"]).to_dict() == {key: key == (400, "power_flows") for key in found.index}
     shown = (tmp_path / "equal_use.md").read_text()
-    assert "| SAC | 3 | 400 | 11,901 | +40.0 [+40.0, +40.0] |" in shown and "| +20.0 [+20.0, +20.0] (87 %) |" in shown
-    assert "| SAC | 3 | 100 | 8,001 | – | – | – | +" in shown, "what the other had not used yet"
+    assert "| SAC | 3 | 400 | 11,901 | +40.0 [+40.0, +40.0] |" in shown and "| – |\n" in shown, "beyond the other's last mark"
+    assert "| SAC | 3 | 100 | 8,001 | – | – | – | +" in shown, "before its first"
     assert equal_use.as_markdown(found.reset_index()).strip() in shown
 
 

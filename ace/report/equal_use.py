@@ -18,7 +18,7 @@ from ace.report.notes import note
 COLUMNS = ["env", "variant", "mark", "other", "measure", "used", "other_used", "survival", "other_survival"]
 COLUMNS += ["difference", "difference_low", "difference_high", "detectable", "n_seeds", "n_episodes", "scale"]
 MEASURES = ["decisions", "own_flows", *list(AXES)[1:]]
-HEAD = ["Grid", "ACE minus", "Seeds", "ACE's decisions", "ACE's AC power flows", "at equal decisions"]
+HEAD = ["Grid", "ACE minus, points", "Seeds", "ACE's decisions", "ACE's AC power flows", "at equal decisions"]
 HEAD += ["AC power flows of the runs alone", "environment steps, corpus included", "AC power flows, corpus included"]
 
 
@@ -66,18 +66,15 @@ def write_equal_use(runs, folder):
 
 
 def cells(found):
-    """A row for each grid, other method and mark of ACE; in brackets the other's use at its last mark in percent of ACE's."""
+    """A row for each grid, other method and mark of ACE; "–" where the other's curve does not reach."""
     rows = []
     for (env, other, mark), here in found.groupby(["env", "other", "mark"], sort=False):
-        by = {row["measure"]: in_points(row, "difference") + _share(row) for _, row in here.iterrows()}
+        reached = here[here["other_used"] == here["used"]]
+        by = {row["measure"]: in_points(row, "difference") for _, row in reached.iterrows()}
         flows, seeds = here.set_index("measure")["used"].get("power_flows"), str(here["n_seeds"].iloc[0])
         flows = "–" if flows is None else thousands(flows)
         rows.append([grid_label(env), label(method(other)), seeds, thousands(mark), flows, *(by.get(m, "–") for m in MEASURES)])
     return rows
-
-
-def _share(row):
-    return f" ({100 * row['other_used'] / row['used']:.0f} %)" if row["other_used"] < row["used"] else ""
 
 
 def as_markdown(found):
