@@ -30,7 +30,8 @@ def kept_nowhere(raw):
     raw["seeds"] = [0, 1]
     raw["environments"]["case14"]["thermal_factor"] = 0.8
     raw["base"]["operator"]["danger"] = 0.8  # more decisions in an episode
-    raw["grid"].update(variants=LEARNED, baselines=["reconnect"], kept={"variants": [], "seeds": []})
+    raw["grid"].update(variants=LEARNED[:1], baselines=["reconnect"], kept={"variants": [], "seeds": []})
+    raw["grid"]["ablations"].update(seeds=[0, 1], variants=LEARNED[1:])  # is among what is chosen from, too
 
 
 @pytest.fixture(scope="module")

@@ -54,22 +54,21 @@ def budget(runs):
             if len({tuple(run.at_marks) for run in seeds}) > 1:
                 raise ReportError(f"the seeds of {env}/{variant} were kept at different marks: make the cell again")
             for mark in seeds[0].at_marks:
-                scores = scores_at(runs, env, variant, mark)
-                used, mean = used_at(runs, env, variant, mark), stats.mean(scores, stats.PERCENT)
+                scores, used = scores_at(mark, seeds), used_at(mark, seeds)
+                mean = stats.mean(scores, stats.PERCENT)
                 beside = [*used[["own_flows", "dc_flows", "llm_calls"]], scores.shape[1], runs.scale]
                 rows.append([env, variant, mark, *used[list(AXES)], *mean, len(seeds), *beside])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def scores_at(runs, env, variant, mark, seeds=None):
-    """(S, E) survival in percent, in the test, of the policies of a mark; of these seeds, None: of all."""
-    return 100 * np.stack([run.at_marks[mark] for run in runs.of(env, variant) if seeds is None or run.seed in seeds])
+def scores_at(mark, seeds):
+    """(S, E) survival in percent, in the test, of the policies of a mark. seeds: [Run] of a cell."""
+    return 100 * np.stack([run.at_marks[mark] for run in seeds])
 
 
-def used_at(runs, env, variant, mark, seeds=None):
-    """What a run had used at a mark, mean over these seeds, None: over all. Names as in COLUMNS."""
-    chosen = [run for run in runs.of(env, variant) if seeds is None or run.seed in seeds]
-    return pd.DataFrame([_used(run, mark) for run in chosen]).mean()
+def used_at(mark, seeds):
+    """What a run had used at a mark, mean over the seeds, [Run] of a cell. Names as in COLUMNS."""
+    return pd.DataFrame([_used(run, mark) for run in seeds]).mean()
 
 
 def _used(run, mark):

@@ -1,7 +1,8 @@
 """ACE minus each other method with marks at equal use: the distance between their curves in the budget figure, at ACE's marks.
 
 Between two of its marks the other method's survival is interpolated, linearly in the logarithm of what it had used (mean over the
-seeds, `ace.report.budget`), as its line in the figure is. Its policy of the last mark stands for all that comes after.
+seeds, `ace.report.budget`), as its line in the figure is. In equal_use.csv its policy of the last mark stands for all that comes
+after; equal_use.md has a dash there.
 """
 
 from itertools import product
@@ -34,11 +35,12 @@ def equal_use(runs):
         of_ace = [variant for variant, marks in marked.items() if marks and method(variant) == "ace"]
         others = [variant for variant, marks in marked.items() if marks and variant not in of_ace]
         for ours, other in product(of_ace, others):
-            seeds = runs.seeds_of_all(env, [ours, other])
-            theirs = pd.DataFrame([used_at(runs, env, other, mark, seeds) for mark in marked[other]])
-            at_marks = np.stack([scores_at(runs, env, other, mark, seeds) for mark in marked[other]])
+            common = runs.seeds_of_all(env, [ours, other])
+            of_ours, of_other = runs.of(env, ours, common), runs.of(env, other, common)
+            theirs = pd.DataFrame([used_at(mark, of_other) for mark in marked[other]])
+            at_marks = np.stack([scores_at(mark, of_other) for mark in marked[other]])
             for mark in marked[ours]:
-                own, a = used_at(runs, env, ours, mark, seeds), scores_at(runs, env, ours, mark, seeds)
+                own, a = used_at(mark, of_ours), scores_at(mark, of_ours)
                 for measure in MEASURES:
                     used, theirs_used = own[measure], theirs[measure].to_numpy(float)
                     if used < theirs_used[0]:
@@ -72,7 +74,7 @@ def cells(found):
         reached = here[here["other_used"] == here["used"]]
         by = {row["measure"]: in_points(row, "difference") for _, row in reached.iterrows()}
         flows, seeds = here.set_index("measure")["used"].get("power_flows"), str(here["n_seeds"].iloc[0])
-        flows = "–" if flows is None else thousands(flows)
+        flows = "–" if flows is None else thousands(flows)  # None: the other's first mark used more
         rows.append([grid_label(env), label(method(other)), seeds, thousands(mark), flows, *(by.get(m, "–") for m in MEASURES)])
     return rows
 

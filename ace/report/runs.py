@@ -83,9 +83,9 @@ class Runs:
     test_split: str = "test"
     """Which weeks were tested on, in words; of a grid without weeks "test"."""
 
-    def of(self, env, variant):
-        """All seeds of one cell: list of Run."""
-        return self.cells[env, variant]
+    def of(self, env, variant, seeds=None):
+        """The runs of one cell, ascending by seed: list of Run. seeds: a selection, None: all."""
+        return [run for run in self.cells[env, variant] if seeds is None or run.seed in seeds]
 
     def methods_of(self, env):
         """Variants that were run in this environment."""
@@ -129,8 +129,8 @@ class Runs:
         return sorted(common)
 
     def scores(self, env, variant, metric, seeds=None):
-        """(S, E) float for a metric of episodes, (S, 1) for a metric of runs. seeds: a selection, default all."""
-        runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
+        """(S, E) float for a metric of episodes, (S, 1) for a metric of runs. seeds: as of `of`."""
+        runs = self.of(env, variant, seeds)
         if metric in RUN_METRICS:
             return np.array([[float(RUN_METRICS[metric](run.manifest))] for run in runs])
         column, factor = EPISODE_METRICS[metric]
@@ -150,11 +150,10 @@ class Runs:
         """Everything one run used, all phases together (training, validation, language-model corpus, test; not what it was
         asked in the plays after that).
 
-        what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds (a selection,
-        default all); the corpus is counted whole for every seed, since training a single agent needs all of it.
+        what: "simulator_calls" (AC power flows), "dc_calls" or "llm_calls". Returns the mean over the seeds (as of `of`); the
+        corpus is counted whole for every seed, since training a single agent needs all of it.
         """
-        runs = [run for run in self.of(env, variant) if seeds is None or run.seed in seeds]
-        budgets = [run.manifest["budget"].items() for run in runs]
+        budgets = [run.manifest["budget"].items() for run in self.of(env, variant, seeds)]
         totals = [sum(used.get(what, 0) for phase, used in budget if phase not in AFTER_THE_TEST) for budget in budgets]
         return sum(totals) / len(totals)
 

@@ -1,7 +1,7 @@
 """The best policy of a grid as a ready agent, and its card: what it was trained on, survives, harms, and takes to answer.
 
-Chosen among the seeds of all learned variants of the main comparison, by validation alone (RULE): the test is told of the one
-that was chosen. `ace.deploy.grid_agent` plays it.
+Chosen among all runs of the grid that learned, ablations and budget curves included, by validation alone (RULE): the test is told
+of the one that was chosen. `ace.deploy.grid_agent` plays it.
 """
 
 import json
@@ -71,12 +71,12 @@ def write_deployed(params, environment):
 
 
 def read_runs(params, results, environment):
-    """report.runs.Runs of the learned variants of the main comparison, each of which acts alone, and of reconnection alone."""
-    learned = [variant for variant in params.grid.main if params.settings(variant).method == "sac"]
-    if not learned or environment not in params.grid.environments:
+    """report.runs.Runs of all learned variants that are run there, each of which acts alone, and of reconnection alone."""
+    there = [variant for _, env, variant in params.grid.cells if env == environment]
+    learned = [variant for variant in there if params.settings(variant).method == "sac"]
+    if not learned:
         raise ReportError(f"grid in params.yaml trains nothing on {environment}: no policy to choose from")
-    base = [BASE] if BASE in params.grid.main else []
-    return read_cells(params, results, [(environment, variant) for variant in [*base, *learned]])
+    return read_cells(params, results, [(environment, name) for name in there if name == BASE or name in learned])
 
 
 def ranked(runs, environment):
