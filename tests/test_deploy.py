@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from conftest import run, small_params
@@ -145,6 +146,10 @@ def test_the_policy_is_that_of_the_chosen_run_and_the_card_says_what_its_files_s
     steps = sum(budget[phase]["env_steps"] for phase in ("train", "validation", "corpus"))
     assert told["trained_on"]["env_steps"] == steps < sum(used["env_steps"] for used in budget.values())
     assert told["trained_on"]["decisions"] == chosen.manifest["decisions"]
+    kept = pd.DataFrame(chosen.training).astype(float).set_index("decisions").loc[told["trained_on"]["checkpoint"]]
+    assert [f"{value:.6g}" for value in kept[["survival", "reward_mean"]]] == [
+        f"{chosen.manifest['best_validation'][key]:.6g}" for key in ("survival", "reward_mean")
+    ]
     assert (told["trained_on"]["number"], told["trained_on"]["what"]) == (20, "resampled scenarios")
 
     survival = [100 * float(row["survival"]) for row in chosen.of_split("test")]
@@ -185,7 +190,7 @@ def test_a_grid_without_reconnection_alone_has_a_card_without_harm(workspace):
     for study in config.STUDIES:
         raw[study]["variants"] = [name for name in raw[study]["variants"] if name != "reconnect"]
     Path("params.yaml").write_text(yaml.safe_dump(raw))
-    assert deploy()["harm"] is None and "| **Harms** | not known |" in (FOLDER / "card.md").read_text()
+    assert deploy()["harm"] is None and "| **Minus reconnection** | not known |" in (FOLDER / "card.md").read_text()
 
 
 # --- where git keeps no policy ---

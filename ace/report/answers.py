@@ -35,7 +35,9 @@ def answer_2(found):
     if not signs:
         return NOT_RUN
     worse = [name.removeprefix("five rounds minus ") for name, s in signs.items() if s > 0]
-    return f"Five rounds survive longer than {' and '.join(worse)}" if worse else "No significant difference"
+    if not worse:
+        return "No significant difference between one, three and five rounds"
+    return f"Five rounds survive longer than {' and '.join(worse)}"
 
 
 def answer_3(found):

@@ -90,7 +90,7 @@ def _split(env, split, rows):
 
 HEAD = ["Grid", "Split", "Weeks", "Load, MW: mean (highest)", "Wind and sun, % of the generation"]
 HEAD += ["Survival, %: do nothing", "Reconnect lines [95 %]", "Greedy look-ahead [95 %]"]
-HEAD += ["Easy weeks, %", "Hopeless weeks, %", "AC power flows of greedy, an episode"]
+HEAD += ["Easy weeks, %", "Hopeless weeks, %", "Simulator calls of greedy, an episode"]
 
 
 def _cells(table, episodes):

@@ -71,6 +71,11 @@ class Run:
     at_marks: dict = field(default_factory=dict)
     lower: np.ndarray | None = None
 
+    @property
+    def checkpoint(self):
+        """Row of training at which the policy was saved that is tested (run_files.CHECKPOINT_RULE)."""
+        return self.training.sort_values(["survival", "reward_mean"], ascending=False, kind="stable").iloc[0]
+
 
 @dataclass(frozen=True)
 class Runs:

@@ -202,13 +202,16 @@ def changes(params, variant):
 
 
 def _processors(runs, ours="ace"):
-    """Which trained methods ran on a processor of another maker than ours, as a sentence; "" of none."""
-    makers = {
-        variant: {run.provenance.get("cpu", "").partition(" ")[0].partition("(")[0] for env in runs.environments
-                  for run in runs.of(env, variant) if run.provenance and run.training is not None}
-        for variant in runs.variants
-    }  # fmt: skip
-    others = [label(variant) for variant, found in makers.items() if found - {""} - makers.get(ours, found)]
+    """Which trained methods ran on a processor of another maker than ours, by grid, as a sentence; "" of none."""
+    others = []
+    for env in runs.environments:
+        makers = {
+            variant: {run.provenance.get("cpu", "").partition(" ")[0].partition("(")[0]
+                      for run in runs.of(env, variant) if run.provenance and run.training is not None}
+            for variant in runs.methods_of(env)
+        }  # fmt: skip
+        if names := [label(variant) for variant, found in makers.items() if found - {""} - makers.get(ours, found)]:
+            others.append(f"{'; '.join(names)} ({grid_label(env)})")
     return notes.note("main.processor", reference=label(ours), methods="; ".join(others)) if others else ""
 
 
@@ -260,11 +263,7 @@ def roles_answer(table, metric="survival"):
 
 def _deployed(seeds):
     """Mean number of decisions before the deployed checkpoints, and in how many seeds a reward was adjusted before it."""
-    best = []
-    for run in seeds:
-        if run.training is not None:
-            ranked = run.training.sort_values(["survival", "reward_mean"], ascending=False, kind="stable")
-            best.append(ranked.iloc[0])
+    best = [run.checkpoint for run in seeds if run.training is not None]
     shaped = [row for row in best if row.get("shaped", 0) > 0]
     return (float(np.mean([row["decisions"] for row in best])) if best else math.nan), len(shaped)
 

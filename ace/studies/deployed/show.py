@@ -25,8 +25,8 @@ CARD = """# The deployed policy of {grid}
 
 {facts}
 The choice saw no test scenario. Its validation survival is the best of {n_runs} runs and therefore too high; its test survival is
-of one seed: the main table compares methods over all of theirs. *Trained with* counts training, validation, LLM-ALSO's branches,
-and the corpus of the language model or of its set of actions.
+of one seed: the main table and the budget curves compare methods over all of theirs. *Run used* counts training, validation,
+LLM-ALSO's branches, and the corpus of the language model or of its set of actions.
 
 ## Play it
 
@@ -146,6 +146,7 @@ def about(params, runs, environment, variant, run):
             "what": "weeks" if spec.weeks else "resampled scenarios",
             "number": max(round(run.manifest["settings"]["train"]["share"] * params.scenarios.train), 1),
             "decisions": run.manifest["decisions"],
+            "checkpoint": int(run.checkpoint["decisions"]),
             **{name: sum(used.get(name, 0) for used in before) for name in USED},
         },
         "validation": {**run.manifest["best_validation"], "scenarios": params.scenarios.validation},
@@ -180,11 +181,12 @@ def card(told):
         "Grid": f"`{told['grid2op']}`, thermal limits times {told['thermal_factor']:g}, "
         f"{'an opponent cuts lines' if told['opponent'] else 'no opponent'}, {told['horizon']} steps of 5 minutes an episode",
         "Chosen": f"of {among['runs']} runs of {len(among['variants'])} methods: {told['rule']}",
-        "Trained on": f"{trained['number']} {trained['what']}; {thousands(trained['decisions'])} decisions",
-        "Trained with": ", ".join(f"{thousands(trained[key])} {name}" for key, name in zip(USED, names, strict=True)),
+        "Trained on": f"{trained['number']} {trained['what']}; checkpoint after {thousands(trained['checkpoint'])} of "
+        f"{thousands(trained['decisions'])} decisions",
+        "Run used": ", ".join(f"{thousands(trained[key])} {name}" for key, name in zip(USED, names, strict=True)),
         "Survives, validation": f"{100 * validation['survival']:.1f} % of the horizon, {validation['scenarios']} scenarios",
         "Survives, test": f"{test['survival']:.1f} % of the horizon, {test['what']}, this one seed",
-        "Harms": "not known" if found is None else _harms(found, test["episodes"]),
+        "Minus reconnection": "not known" if found is None else _harms(found, test["episodes"]),
         "Latency": f"{'not noted' if latency is None else f'{latency:.2f} ms'} a decision, without simulator or language model"
         + (f" ({told['cpu']})" if told["cpu"] else ""),
         "Weights": f"`{POLICY}`, float16, digest `{told['policy_sha256'][:16]}`, run at commit {told['commit'] or 'not noted'}",
@@ -195,7 +197,7 @@ def card(told):
 
 def _harms(found, episodes):
     """A part without episodes is left out."""
-    where = f"where that survives ({found['surviving']:.3g} of {episodes} episodes)"
+    where = f"where that survives (weight {found['surviving']:.3g} of {episodes} episodes)"
     parts = {where: found["loss"] and -found["loss"], "elsewhere": found["gain"]}
     told = [f"{rounded(value, 1, '+')} points {which}" for which, value in parts.items() if value is not None]
-    return f"against reconnection alone {', '.join(told)}"
+    return ", ".join(told)
