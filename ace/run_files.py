@@ -342,6 +342,9 @@ def _csv_text(rows):
 
 
 def _commit():
-    found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=HOME, capture_output=True, text=True)
-    changed = subprocess.run(["git", "status", "--porcelain", "ace"], cwd=HOME, capture_output=True, text=True)
+    try:
+        found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=HOME, capture_output=True, text=True)
+        changed = subprocess.run(["git", "status", "--porcelain", "ace"], cwd=HOME, capture_output=True, text=True)
+    except OSError:  # no git: a run that is done is not lost for it
+        return "unknown"
     return (found.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")

@@ -35,7 +35,7 @@ def prepared(root):
     raw = YAML(typ="safe").load((root / "profiles/quick/params.yaml").read_text(encoding="utf-8"))
     raw["seeds"] = SEEDS
     raw["grid"].update(variants=VARIANTS, baselines=[])
-    for study in ("outages", "official_score", "foresight", "diagnosis", "proposers"):
+    for study in ("official_score", "foresight"):
         raw[study]["variants"] = ["sac", "ace"]
     raw["base"]["train"].update(decisions=DECISIONS, validate_every=60, warmup=40, marks=[])
     place = root / PLACE

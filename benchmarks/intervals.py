@@ -71,7 +71,7 @@ OF_A_BASELINE = ["mean", REWARD]
 OVER_GRIDS, OF_A_RUN, RATIO_OF_A_RUN = "paired difference over the grids", "mean of a run", "ratio of a run"
 
 
-def used_by(statistic, population, n_seeds, n_episodes):
+def used_by(statistic, population, n_seeds):
     """Tables with intervals of this kind, size and cell; "" of none."""
     if population.startswith((DEVELOPMENT, populations.PILOT)):
         return ""
@@ -120,7 +120,7 @@ class Counts:
         shape = [survival(of.mean, of.sd), 100 * norm.cdf(of.mean / of.sd), *of[1:]] if of else [np.nan] * 5
         held, below, above = (each / self.n for each in (self.held, self.below, self.above))
         rates = [held, np.sqrt(held * (1 - held) / self.n), below, above, np.median(np.concatenate(self.lengths)), self.n]
-        return [statistic, population, *shape, n_seeds, n_episodes, *rates, used_by(statistic, population, n_seeds, n_episodes)]
+        return [statistic, population, *shape, n_seeds, n_episodes, *rates, used_by(statistic, population, n_seeds)]
 
 
 def blocks(n, *seed):

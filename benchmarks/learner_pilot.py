@@ -7,7 +7,7 @@ A run plays each start of the last eight validation weeks (40 episodes), on the 
 The language model is one of its own, from a corpus of training weeks (five to eight minutes). Finished runs wait under
 checkpoints/, so a stopped call goes on. Two to seven minutes a run and core; ACE_JOBS sets the processes.
 
-results/learner_pilot_runs.csv: a row a trained run, with its whole budget; learner_pilot_episodes.csv: a row an episode;
+results/learner_pilot_runs.csv: a row a trained run, with its whole budget; learner_pilot_episodes.csv.gz: a row an episode;
 learner_pilot.csv, in points of survival (of 100) or, for the rate, of proposals: env, variant, against, metric, value, ci_low,
 ci_high, n_seeds, with `metric`
 
@@ -47,7 +47,7 @@ from ace.llm.models.heldout import heldout_states, load_states, one_proposal, sa
 from ace.llm.session import fingerprint_of_model
 from ace.llm.text import TextMap
 from ace.report import harm
-from ace.report.formatting import write_csv
+from ace.report.formatting import number, write_csv
 from ace.trained_policies import play_tasks
 
 STRONG = {"every": 50, "epochs": 5, "lr": 1.0e-3}
@@ -128,8 +128,8 @@ def make_model(environment):
     world = World(params.environment(environment), params.scenarios, params.base.operator)
     whatif, settings = WhatIf(world), params.language_model
     training.train(params, made, textmap := TextMap(world), folder, progress=True)
-    for name, at, number in (("heldout", world, params.base.finetune.heldout), ("unseen", playing(world, params), HELDOUT)):
-        states, _ = heldout_states(at, whatif, made.actions, settings.shortlist, params.base.refine.margin, number, settings.seed)
+    for name, at, size in (("heldout", world, params.base.finetune.heldout), ("unseen", playing(world, params), HELDOUT)):
+        states, _ = heldout_states(at, whatif, made.actions, settings.shortlist, params.base.refine.margin, size, settings.seed)
         save_states(states, folder / f"{name}.npz")
     actions, ranking = ([*map(int, each)] for each in (made.actions, training.frequency_ranking(textmap, made)))
     manifest = {"environment": environment, "budget": made.budget, "actions": actions, "ranking": ranking}
@@ -278,14 +278,15 @@ def replaced(path, rows, environment, variants):
     others = others[~((others["env"] == environment) & others["variant"].isin(variants))]
     table = pd.concat([each for each in (others, rows) if len(each)])
     table = table.sort_values([c for c in START if c in table], kind="stable")
-    write_csv(table, path)
+    packed = {"compression": {"method": "gzip", "mtime": 0}} if path.suffix == ".gz" else {}
+    table.astype(object).map(number).to_csv(path, index=False, lineterminator="\n", **packed)
     return pd.read_csv(path)
 
 
 def main(environment="", *variants):
     warnings.simplefilter("ignore")
     results = config.root() / "results"
-    paths = [results / f"learner_pilot_{name}.csv" for name in ("episodes", "runs")]
+    paths = [results / f"learner_pilot_{name}" for name in ("episodes.csv.gz", "runs.csv")]
     if environment:
         if environment not in PILOTS:
             raise SystemExit(f"no pilots of {environment!r}: give one of {', '.join(PILOTS)}")

@@ -4,7 +4,7 @@ A score is 100 exp(min(x, 0)) percent of survival, x = mean + seed + episode + r
 (crossed random effects, censored at the end of the episode). The rule was written down before any coverage in these populations
 was computed:
 
-- every cell with two seeds or more in results/runs/ (main table and ablations) and in results/learner_pilot_episodes.csv (draw
+- every cell with two seeds or more in results/runs/ (main table and ablations) and in results/learner_pilot_episodes.csv.gz (draw
   0); and every method without seeds, for its own mean;
 - mean and standard deviation of x by the mean survival and the share of episodes at 100 %, which is taken to be at least half an
   episode and at most all but half of one;
@@ -150,7 +150,7 @@ def cells():
         rows = pd.read_csv(path).query("split == 'test'")
         table = rows.pivot_table(index="seed", columns="episode", values="survival")
         found[path.parts[-3], path.parts[-2]] = 100 * table.to_numpy(float)
-    pilots = pd.read_csv(results / "learner_pilot_episodes.csv")
+    pilots = pd.read_csv(results / "learner_pilot_episodes.csv.gz")
     for (env, variant), rows in pilots[pilots["draw"] == 0].groupby(["env", "variant"]):
         table = rows.pivot_table(index="seed", columns=["week", "start"], values="survival")
         found[f"{PILOT} {env}", variant] = 100 * table.to_numpy(float)

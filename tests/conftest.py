@@ -55,10 +55,7 @@ def parsed(name):
 
 def whole_grid(raw):
     """raw, the parameters as a dict, with the campaign's whole grid, of which params.yaml lists what is finished."""
-    whole = parsed("tests/whole_grid.yaml")
-    raw["grid"] = whole["grid"]
-    for study in ("outages", "proposers"):
-        raw[study]["variants"] = whole[study]["variants"]
+    raw["grid"] = parsed("tests/whole_grid.yaml")["grid"]
     return raw
 
 
@@ -82,7 +79,7 @@ def small_world(params):
 
 def small_params(change=None):
     """The laptop's params.yaml cut down to a run of seconds on case14, as a dict."""
-    raw = whole_grid(parsed("params.yaml"))
+    raw = parsed("params.yaml")
     raw["scale"], raw["seeds"] = "quick", [0]
     raw["grid"] = {"environments": ["case14"], "variants": ["sac", "ace"], "baselines": ["reconnect", "greedy"],
                    "lm_baselines": [], "other_model": [], "more_seeds": {"seeds": [], "variants": []},
@@ -106,8 +103,7 @@ def small_params(change=None):
     grid = raw["grid"]
     run = [*grid["baselines"], *grid["lm_baselines"], *grid["variants"], *grid["ablations"]["variants"]]
     for study in config.STUDIES:
-        if "variants" in raw.get(study, {}):
-            raw[study]["variants"] = [variant for variant in raw[study]["variants"] if variant in run]
+        raw[study]["variants"] = [variant for variant in raw[study]["variants"] if variant in run]
     return raw
 
 
@@ -122,12 +118,6 @@ def workspace(tmp_path):
         return folder
 
     return make
-
-
-def listed(name):
-    """What dvc.yaml lists of what follows the cells: `studied`, `scored` or `deployed`, environments, or `studies` or `shown`."""
-    (names,) = (each[name] for each in parsed("dvc.yaml")["vars"] if name in each)
-    return names
 
 
 def copy_tree(source, target):

@@ -295,25 +295,6 @@ def test_sparse_reward_is_read_from_training(make):
     assert row(table, contrast="ACE minus SAC (sparse)")["answer"].startswith("Yes, training stays stable")
 
 
-def test_outages_are_taken_from_their_table_once_it_is_there(make):
-    params, results = make()
-    without = questions.write(params, results, results / "made")
-    assert not without["contrast"].str.startswith("outages").any()
-    columns = ["env", "outage", "variant", "minus_sac", "minus_sac_low", "minus_sac_high"]
-    lines = [[ENV, "all", "ace", 12.0, 4.0, 20.0], [ENV, "line 1", "ace", 1.0, 0.0, 2.0]]
-    outages = pd.DataFrame(lines, columns=columns).assign(change=-3.0, change_low=-5.0, change_high=-1.0)
-    (results / questions.OUTAGES).parent.mkdir(parents=True, exist_ok=True)
-    outages.assign(n_seeds=5, n_episodes=15).to_csv(results / questions.OUTAGES, index=False)
-    found = row(questions.write(params, results, results / "made"), contrast="outages: ACE minus SAC")
-    assert (found["estimate"], found["ci_low"], found["n"]) == (12, 4, "1 env x 5 seeds x 15 episodes")
-    text = (results / "made/open_questions.md").read_text()
-    assert "Q6 outages: SAC + expert minus ACE" in text.splitlines()[-1]  # such a table has no column minus_ace either
-    control = outages.assign(variant=["expert_sac", "ace"], minus_ace=-4.0, minus_ace_low=-9.0, minus_ace_high=1.0)
-    control.assign(n_seeds=5, n_episodes=15).to_csv(results / questions.OUTAGES, index=False)
-    found = row(questions.write(params, results, results / "made"), contrast="outages: SAC + expert minus ACE")
-    assert found[["estimate", "ci_low", "ci_high"]].tolist() == [-4, -9, 1]
-
-
 def test_one_question_is_looked_at_alone(make):
     params, results = make()
     table = questions.write(params, results, results / "made")

@@ -97,7 +97,7 @@ def with_own_model(raw):
         (lambda p: p["scenarios"].update(train=41), ["scenarios.train = 41: chronics.train = 40"]),
         (
             lambda p: p["scenarios"].update(validation=17),
-            ["scenarios.validation = 17: chronics.validation = 16", "scenarios.validation + proposers.episodes = 25"],
+            ["scenarios.validation = 17: chronics.validation = 16", "scenarios.validation + rates.episodes = 25"],
         ),
         (lambda p: p["scenarios"].update(test=51), ["scenarios.test = 51: chronics.test = 50"]),
         (
@@ -105,7 +105,7 @@ def with_own_model(raw):
             ["scenarios.test = 13: chronics.development_test = 12"],
         ),
         (lambda p: p["foresight"].update(episodes=9), ["scenarios.validation + foresight.episodes = 17: chronics.validation"]),
-        (lambda p: p["proposers"].update(episodes=9), ["scenarios.validation + proposers.episodes = 17: chronics.validation"]),
+        (lambda p: p["rates"].update(episodes=9), ["scenarios.validation + rates.episodes = 17: chronics.validation"]),
         (lambda p: p.update(seeds=[-1]), ["seeds.0 = -1"]),
         (lambda p: p["language_models"]["camel_poor"].update(state=1), ["language_models.camel_poor.state", "no such parameter"]),
         (lambda p: p["grid"]["pretrained"].update(environments=["case14"]), ["grid.pretrained.environments.0 = 'case14': it is"]),
@@ -134,7 +134,10 @@ def with_own_model(raw):
         ),
         (lambda p: p["grid"]["budget"].update(environments=["wci2020"]), ["grid.budget.environments.0", "mean 'wcci2020'"]),
         (lambda p: p["grid"]["budget"].update(seeds=[1, 1]), ["grid.budget.seeds = [1, 1]: each seed once"]),
-        (lambda p: p["outages"]["variants"].append("llm_only"), ["outages.variants.14 = 'llm_only'", "language model in play"]),
+        (
+            lambda p: p["foresight"]["variants"].append("llm_only"),
+            ["foresight.variants.9 = 'llm_only'", "language model in play"],
+        ),
         (
             lambda p: with_own_model(p)["foresight"].update(variants=["camel_poor"]),
             ["foresight.variants.0 = 'camel_poor'", "one language model"],
@@ -143,7 +146,7 @@ def with_own_model(raw):
             lambda p: p["grid"]["variants"].remove("frequency_refine"),
             ["foresight.variants.8 = 'frequency_refine': it is not in the grid"],
         ),
-        (lambda p: p["proposers"].update(variants=["ace", "ace"]), ["proposers.variants.1 = 'ace': each variant once"]),
+        (lambda p: p["foresight"].update(variants=["ace", "ace"]), ["foresight.variants.1 = 'ace': each variant once"]),
         (lambda p: p["lora"]["lr_1e-2"].update(learning_rate=1.0), ["lora.lr_1e-2.learning_rate", "no such parameter"]),
     ],
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from conftest import listed, parsed, small_params
+from conftest import parsed, small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ace import config
@@ -210,7 +210,7 @@ def test_a_new_variant_concerns_its_cell_and_the_tables():
         (lambda raw: raw["variants"]["ace"].update(sac={"bc": 0.1}), ["cells.case14.ace"], ["cells.case14.sac"]),
         (lambda raw: raw["base"]["sac"].update(lr=0.5), ["cells.case14.ace", "cells.case14.sac"], ["sections.language_model"]),
         (lambda raw: raw["language_model"].update(steps=9), ["sections.language_model"], ["cells.case14.ace"]),
-        (lambda raw: raw["outages"].update(lines=1), ["sections.outages"], ["sections.foresight", "sections.paper"]),
+        (lambda raw: raw["official_score"].update(episodes=1), ["sections.official_score"], ["sections.foresight"]),
         (lambda raw: raw["environments"]["case14"].update(horizon=99), ["environments.case14", "cells.case14.ace"],
          ["environments.wcci2020"]),
         (lambda raw: raw["environments"]["wcci2020"]["weeks"].update(months=[7]), ["weeks.wcci2020"],
@@ -218,7 +218,7 @@ def test_a_new_variant_concerns_its_cell_and_the_tables():
         (lambda raw: raw["environments"]["wcci2020"]["weeks"].update(forecast_sd=0.5), ["environments.wcci2020"],
          ["weeks.wcci2020"]),
         (lambda raw: raw["chronics"].update(train=41), ["weeks.wcci2020", "weeks.neurips2020"], ["environments.wcci2020"]),
-        (lambda raw: raw["base"]["greedy"].update(shortlist=9), ["sections.environments"], ["sections.outages"]),
+        (lambda raw: raw["base"]["greedy"].update(shortlist=9), ["sections.environments"], ["sections.foresight"]),
         (lambda raw: raw.update(seeds=[0, 1]), ["cells.case14.ace"], ["cells.case14.reconnect", "sections.language_model"]),
     ],
 )  # fmt: skip
@@ -244,21 +244,16 @@ def test_a_study_is_stale_by_the_cells_that_it_declares(tmp_path):
     run("ace", 0.6)
     after = digests.played(params, tmp_path)
     assert {place.split(".")[0] for place in differing(before, after)} == set(config.STUDIES)
-    assert not differing(before, after) & {"outages.wcci2020"}
+    assert not differing(before, after) & {"foresight.wcci2020"}
     (folder / "ace/training.csv").write_text("seed,decisions,entropy\n0,10,1.0\n")
     assert {place.split(".")[0] for place in differing(after, digests.played(params, tmp_path))} == set(config.STUDIES)
 
 
-SHOWS = {
-    "diagnosis": "write_figures", "foresight": "write_foresight", "official_score": "write_scores",
-    "outages": "write_outages", "proposers": "write_proposers",
-}  # fmt: skip
+SHOWS = {"foresight": "write_foresight", "official_score": "write_scores"}
 
 
 @pytest.mark.parametrize("study", SHOWS)
 def test_a_study_is_shown_beside_a_new_variant_and_opens_the_cells_that_it_declares(study, params, tmp_path, monkeypatch):
-    if study not in listed("shown"):
-        pytest.skip(f"dvc.yaml does not list {study} as `shown` yet")
     grid = params.grid.model_copy(update={"variants": [*params.grid.variants, "mine"]})
     more = params.model_copy(update={"grid": grid, "variants": {**params.variants, "mine": {}}})
     opened, own = set(), io.open
@@ -269,7 +264,7 @@ def test_a_study_is_shown_beside_a_new_variant_and_opens_the_cells_that_it_decla
     runs = ROOT / "results/runs"
     cells = {Path(name).relative_to(runs).parts[:2] for name in opened if Path(name).is_relative_to(runs)}
     assert cells <= {(env, v) for env in grid.environments for names in params.played(study, env) for v in names}
-    assert cells or study in ("diagnosis", "official_score", "proposers"), "which show what they measured"
+    assert cells
 
 
 def test_errors_are_one_line_and_keep_what_is_there(tmp_path, monkeypatch, capsys):
@@ -391,12 +386,9 @@ def test_every_out_is_kept_in_git_and_none_in_a_cache(scale):
     assert [out.def_path for stage in stages.values() for out in stage.outs if out.use_cache] == []
 
 
-def test_nothing_of_studies_or_deployed_policies_is_committed_that_dvc_does_not_list():
+def test_nothing_of_studies_or_deployed_policies_is_committed_that_no_stage_makes(pipelines):
     """Or nothing would check it or make it again."""
-    place = ROOT / "results/studies"
-    measured = {(path.parent.name, path.stem) for path in place.glob("*/*.csv")}
-    measured_there = {(study, env) for study, env in measured if study in workspace.STUDIES}
-    assert measured_there <= {(study, env) for study in listed("studies") for env in listed("studied")}
-    assert {env for study, env in measured if study == "official_score"} <= set(listed("scored"))
-    assert {path.parent.name for path in place.glob("show/*/*.csv")} - {"pretrained"} <= set(listed("shown"))
-    assert {path.parent.name for path in (ROOT / "results/deployed").glob("*/*")} <= set(listed("deployed"))
+    outs = [ROOT / out.def_path for stage in pipelines[LAPTOP].values() for out in stage.outs]
+    by_hand = [ROOT / "results/studies/pretrained"]
+    there = [path for place in ("studies", "deployed") for path in (ROOT / "results" / place).rglob("*") if path.is_file()]
+    assert there and [path for path in there if not any(path.is_relative_to(place) for place in (*outs, *by_hand))] == []

@@ -69,8 +69,8 @@ def test_a_method_looks_the_same_in_every_figure_and_like_no_other(grid, results
     assert style.lines(["ace_40k", "mine"]) == {"ace_40k": style.LINES["ace"], "mine": style.MORE_LINES[0]}
     read = runs.read(grid, results)
     data = tables.summarise(read, ["survival"])
-    curves = figures._draw_curves(grid, figures.learning_data(read), "y")
-    bars = figures._draw_comparison(grid, data, "survival", "")
+    curves = figures._draw_curves(figures.learning_data(read), "y")
+    bars = figures._draw_comparison(grid, data, "")
     drawn = {line.get_label(): line.get_color() for line in curves.axes[0].lines if not line.get_label().startswith("_")}
     assert drawn == {labels.label(name): style.LINES[name][0] for name in ("sac", "ace", "ace_no_actor", "ace_no_critic")}
     panel = bars.axes[0]
@@ -99,7 +99,7 @@ def test_the_main_figure_shows_means_with_their_own_interval(grid, results):
     found = row(drawn, env="case14", variant="ace")
     assert found["mean"] == pytest.approx(read.scores("case14", "ace", "survival").mean())
     assert found["ci_low"] < found["mean"] < found["ci_high"]
-    figure = figures._draw_comparison(grid, drawn, "survival", "")
+    figure = figures._draw_comparison(grid, drawn, "")
     first = figure.axes[0]
     names = [tick.get_text() for tick in first.get_yticklabels()]
     assert names == ["SAC", "ACE without f_LLM", "ACE without g_LLM", "ACE"]

@@ -69,8 +69,8 @@ def results(tmp_path):
         "paper/30_open/long.md": "# Long\n\n| Id | Verdict |\n| --- | --- |\n" + "| 1 | not tested |\n" * 7,
         f"{WRITTEN}/claims.csv": CLAIMS,
         f"{WRITTEN}/claims.md": "# The claims\n\n## C2\n\nCriterion.\n",
-        "studies/show/outages/outages.md": "# Outages\n\nNothing.\n",
-        "studies/outages/a.csv": "x\n1\n",
+        "studies/show/foresight/foresight.md": "# Foresight\n\nNothing.\n",
+        "studies/foresight/a.csv": "x\n1\n",
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -89,7 +89,7 @@ def written(results, **options):
 def test_everything_that_is_there_is_shown_claims_last_and_the_main_figure_first(results):
     shown, pages = written(results)
     assert [title for title, _ in shown[page.PAPER]] == ["Main", "Picture of curves", "Long", "The claims"]
-    assert [title for title, _ in shown[page.STUDIES]] == ["Outages"]
+    assert [title for title, _ in shown[page.STUDIES]] == ["Foresight"]
     texts = [text for _, text in pages[page.PAPER].headings]
     assert texts.index("Picture of figure") < texts.index("Contents") < texts.index("Main") < texts.index("The claims")
     assert [tag for tag, _ in pages[page.PAPER].headings].count("h1") == 1

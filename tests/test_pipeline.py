@@ -16,10 +16,9 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 import yaml
-from conftest import parsed, small_params
+from conftest import small_params
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from ace import config
 from ace.pipeline import campaign, kernel, notebook, repro, workspace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -382,24 +381,12 @@ def test_prose_makes_nothing_stale_code_does_and_failures_come_through(project, 
     assert not (project / "used.txt").exists() and not (project / "dvc.lock").exists(), "the repository is untouched"
 
 
-@pytest.mark.parametrize("other", [True, False])
-def test_at_another_scale_every_study_is_made_and_with_the_roots_parameters_what_the_root_lists(tmp_path, other):
-    some = {"studied": ["case14"], "scored": [], "studies": ["outages"], "shown": ["outages"], "deployed": []}
-    pipeline = parsed("dvc.yaml")
-    pipeline["vars"] = [some if "shown" in each else each for each in pipeline["vars"]]
-    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
-    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
-    place = ROOT / "profiles/paper/params.yaml" if other else ROOT / "params.yaml"
-    made = yaml.safe_load(workspace.pipeline_for(tmp_path, place))
-    (lists,) = (each for each in made["vars"] if "shown" in each)
-    if other:
-        grid = yaml.safe_load(place.read_text())["grid"]
-        assert set(lists.pop("shown")) == set(config.STUDIES) == {*lists.pop("studies"), "official_score"}
-        assert lists.pop("scored") == [grid["ablations"]["environment"]]
-        assert lists == dict.fromkeys(["studied", "deployed"], grid["environments"])
-    else:
-        assert lists == some
-    assert (workspace.BY_HAND in made["stages"]) != other
+def test_at_another_scale_there_is_no_stage_of_what_was_measured_by_hand(tmp_path):
+    for name in ("dvc.yaml", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    for place, there in ((ROOT / "profiles/paper/params.yaml", False), (ROOT / "params.yaml", True)):
+        made = yaml.safe_load(workspace.pipeline_for(tmp_path, place))
+        assert (workspace.BY_HAND in made["stages"]) == there
 
 
 def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
@@ -409,11 +396,11 @@ def test_a_scale_takes_committed_models_and_leaves_out_what_it_says(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "results/language_model", tmp_path / "results/language_model")
     made = yaml.safe_load(workspace.pipeline_for(tmp_path, place))
-    stages, lists = made["stages"], next(each for each in made["vars"] if "studies" in each)
+    stages = made["stages"]
     assert not {"language_model", "language_model_table", "measure_rates"} & set(stages)
     assert {"10_table_main", "13_table_ablations"} <= set(stages["paper"]["foreach"]), "variants may be added there"
     assert "22_figure_shaping" not in stages["paper"]["foreach"]
-    assert (lists["studies"], stages["measure"]["matrix"]["study"]) == (["foresight"], "${studies}")
+    assert [*stages["show"]["foreach"]] == ["foresight"] and "measure_official_score" not in stages
     assert workspace.given(tmp_path, place) == [Path("results/language_model/wcci2020")]
     raw = yaml.safe_load(place.read_text())
     raw["language_model"]["steps"] = 10

@@ -23,6 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ace import config
+from ace.llm.models import embedded
 from ace.pipeline import kernel, workspace
 from ace.preflight import campaign, estimate, language, machine, plan, policies, worlds
 from ace.run_files import read_provenance
@@ -45,8 +46,13 @@ def made(tmp_path, change=None, raw=None):
 
 
 def asking(tmp_path, **llm):
-    """Cells of the small scale with these parameters of the language model."""
-    return plan.cells(made(tmp_path, lambda raw: raw["base"]["llm"].update(llm)))
+    """Cells of the small scale, of six seeds, with these parameters of the language model."""
+
+    def change(raw):
+        raw["seeds"] = list(range(6))
+        raw["base"]["llm"].update(llm)
+
+    return plan.cells(made(tmp_path, change))
 
 
 def of_language(tmp_path, folder, **llm):
@@ -67,7 +73,7 @@ def test_a_dry_run_of_quick_passes_and_leaves_nothing():
     assert "FAIL" not in done.stdout and "all checks passed; nothing was run" in done.stdout
     assert re.search(r" 2 train$|, 2 train,", done.stdout, re.MULTILINE) and "train@wcci2020-sac" in done.stdout
     assert "measured as a whole: " in done.stdout and "results/runs/wcci2020/ace" in done.stdout
-    assert "0 s  language models, 0 in all" in done.stdout and "diagnosis" not in done.stdout, "it has no such stages"
+    assert "0 s  language models, 0 in all" in done.stdout
     assert (ROOT / "quick/params.yaml").is_file() == before
 
 
@@ -290,8 +296,8 @@ def test_where_an_address_takes_the_place_of_the_set_of_actions(tmp_path):
     cells = plan.cells(made(tmp_path, change))
     failed = {f.what: f.text for f in language.findings(cells, tmp_path) if f.state == "FAIL"}
     assert len(failed) == 2, "one line of the address, one of all that reads the set of actions from it"
-    text = failed["lm_baseline@case14-dc_argmin and 1 more"]
-    assert plan.MODEL_FOLDER in text and "give dc_argmin, ace `llm" in text
+    text = failed["lm_baseline@case14-dc_argmin"]
+    assert embedded.TRAINED in text and "give dc_argmin `llm" in text
     cells = asking(tmp_path)
     assert [f.state for f in language.findings(cells, tmp_path)] == ["ok"], "the pipeline makes the manifest first"
 
@@ -299,7 +305,7 @@ def test_where_an_address_takes_the_place_of_the_set_of_actions(tmp_path):
 def test_a_replay_wants_every_seeds_transcript(tmp_path):
     found = of_language(tmp_path, tmp_path, client="replay", path="told/{seed}.jsonl.gz")
     assert found.state == "FAIL" and "told/0.jsonl.gz" in found.text
-    assert "(6 of 6 transcripts" in found.text, "the diagnosis asks with six seeds"
+    assert "(6 of 6 transcripts" in found.text
     recorded = "results/runs/wcci2020/ace/seed=0/transcript.jsonl.gz"
     assert of_language(tmp_path, ROOT, client="replay", path=recorded).state == "ok"
 
@@ -316,7 +322,7 @@ def test_a_cell_whose_policies_a_study_lacks_fails_with_the_command_that_makes_t
     write_seed(tmp_path / "results", entries, pd.DataFrame({"episode": [0]}))
     found = said()["train@case14-ace"]
     assert found.state == "FAIL" and "`dvc repro -s -f cells/dvc.yaml:train@case14-ace`" in found.text
-    assert "no policy of seed 0, which is played by " in found.text and "outages" in found.text
+    assert "no policy of seed 0, which is played by " in found.text and "foresight" in found.text
     policy = tmp_path / "results/runs/case14/ace/seed=0/policy.safetensors"
     policy.parent.mkdir()
     policy.touch()
@@ -353,12 +359,11 @@ def test_seven_billion_weights_want_a_gpu_with_room_for_two_copies(tmp_path, mon
 
 def test_every_process_loads_a_copy_and_every_seed_leaves_its_weights_on_the_disk(tmp_path, monkeypatch):
     assert of_machine(tmp_path, monkeypatch, 500, 70, jobs="1")["GPU"].state == "note"
-    # the small scale has one seed a cell, but the diagnosis trains six times
     many = of_machine(tmp_path, monkeypatch, 500, 70, jobs="6")
     assert many["GPU"].state == "FAIL" and "ACE_JOBS=1" in many["GPU"].text
     tight = of_machine(tmp_path, monkeypatch, 12, 140, jobs="1")
     assert (tight["memory"].state, tight["disk"].state) == ("FAIL", "FAIL")
-    assert "about 31 GB needed" in tight["disk"].text, "one seed's state and the one being written, and the results"
+    assert "about 106 GB needed" in tight["disk"].text, "six states and the one being written, and the results"
     assert of_machine(tmp_path, monkeypatch, 500, 140, jobs="none")["processes"].state == "FAIL"
 
 

@@ -655,7 +655,7 @@ def test_packaged_episodes_change_no_other_table(params, results):
 
 def test_the_packaged_table_shows_both_survivals_and_what_it_took(params, results):
     play_all_packaged(params, results)
-    table = tables.write_packaged(params, runs.read(params, results), results / "made")
+    table = tables.write_packaged(runs.read(params, results), results / "made")
     assert list(table.columns) == tables.PACKAGED and len(table) == len(ENVS) * len(LEVELS)
     ace = row(table, env=ENVS[0], variant="ace")
     assert (ace["survival"], ace["test_survival"]) == (pytest.approx(60), pytest.approx(71))
@@ -671,7 +671,7 @@ def test_without_packaged_episodes_there_is_no_packaged_table(params, results):
     folder = results / "made"
     folder.mkdir()
     (folder / "packaged.md").write_text("of an earlier run")
-    assert tables.write_packaged(params, runs.read(params, results), folder).empty and not list(folder.iterdir())
+    assert tables.write_packaged(runs.read(params, results), folder).empty and not list(folder.iterdir())
 
 
 def test_packaged_days_that_differ_between_runs_are_refused(params, results):

@@ -620,15 +620,6 @@ def test_an_average_of_nothing_is_one_line():
         SAC(SMALL, F, SETTINGS, seed=0).deployed  # noqa: B018
 
 
-def test_q_values_is_the_smaller_critic():
-    sac = SAC(SMALL, F, SETTINGS, seed=0)
-    train(sac, 0, 5)
-    x, ids = np.ones(F, np.float32), [0, 6, 9, 12]
-    outputs = sac.critic(torch.from_numpy(x)[None])
-    expected = [min(all_values(SMALL, values_of(sac.space, o), 0)[i].item() for o in outputs) for i in ids]
-    np.testing.assert_allclose(sac.q_values(x, ids), expected, atol=1e-6)
-
-
 def test_deployed_policy_round_trip(tmp_path):
     sac = SAC(SMALL, F, SETTINGS, seed=0)
     train(sac, 0, 3)

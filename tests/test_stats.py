@@ -189,7 +189,7 @@ def test_a_cell_is_fitted_to_its_test_alone(tmp_path, monkeypatch):
     rows += [(0, 0, "packaged", 1.0, 1)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "split", "survival", "reward"]).assign(survived_steps=2)
     table.to_csv(cell / "episodes.csv", index=False)
-    shutil.copy(ROOT / "results/learner_pilot_episodes.csv", tmp_path / "results")
+    shutil.copy(ROOT / "results/learner_pilot_episodes.csv.gz", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     np.testing.assert_allclose(populations.cells()["wcci2020", "ace"], [[50, 100], [25, 100]])
     assert populations.of_rewards()["wcci2020", "ace"] == pytest.approx(np.std([2, 4], ddof=1) / 3)
@@ -223,7 +223,7 @@ def committed():
 
 def test_the_committed_rows_are_of_the_populations_and_designs_that_the_rule_names(committed):
     assert list(committed.columns) == intervals.COLUMNS
-    again = [intervals.used_by(r.statistic, r.population, r.seeds, r.episodes) for r in committed.itertuples()]
+    again = [intervals.used_by(r.statistic, r.population, r.seeds) for r in committed.itertuples()]
     assert committed["used_by"].tolist() == again
     used = committed[committed["used_by"] != ""]
     assert not used["population"].str.startswith((populations.DEVELOPMENT, populations.PILOT)).any()
@@ -243,8 +243,8 @@ def test_a_cell_of_few_seeds_is_simulated_with_these_and_used_where_it_is_shown(
     shown = {"mean", "mean reward", "paired difference"}
     assert set(of_few.loc[of_few["used_by"] != "", "statistic"]) == shown < set(of_few["statistic"])
     assert set(of_few.loc[of_few["population"].isin(curves), "used_by"]) == {"", "budget.csv", "equal_use.csv"}
-    assert intervals.used_by("mean reward", "wcci2020/ace_pretrained", 5, 50) == "ablations.csv"
-    assert intervals.used_by("paired ratio", "wcci2020/ace_pretrained", 5, 50) == ""
+    assert intervals.used_by("mean reward", "wcci2020/ace_pretrained", 5) == "ablations.csv"
+    assert intervals.used_by("paired ratio", "wcci2020/ace_pretrained", 5) == ""
 
 
 def test_rows_are_the_same_in_the_pool(monkeypatch):

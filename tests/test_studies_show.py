@@ -15,7 +15,6 @@ from ace.report.labels import grid_label
 from ace.report.runs import ReportError
 from ace.studies.foresight import show as foresight
 from ace.studies.official_score import show as official
-from ace.studies.outages import show as outages
 
 PARAMS = small_grid()
 
@@ -28,98 +27,6 @@ def results(tmp_path):
 def shown(results):
     """Where the shows of these tests write."""
     return results / "show"
-
-
-# --- unseen outages ---
-
-
-def write_outages_of(results, env, cost_of_outage=0.2, variants=("reconnect", "sac", "ace")):
-    rows = []
-    for variant in variants:
-        for seed in PARAMS.seeds_of(variant):
-            for episode in range(6):
-                survival = LEVELS[variant] + 0.01 * seed + EPISODE_EASE[episode] - cost_of_outage
-                rows.append({"env": env, "variant": variant, "seed": seed, "outage": episode % 2, "line": "ab"[episode % 2],
-                             "episode": episode, "survival": survival})  # fmt: skip
-    path = results / "studies" / "outages" / f"{env}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False)
-
-
-@pytest.fixture
-def played(results):
-    for env in ENVS:
-        write_outages_of(results, env)
-    return results
-
-
-def test_outages_by_hand(played):
-    table = outages.write_outages(PARAMS, played, shown(played))
-    assert list(table["outage"].unique()) == ["all", "a", "b"]
-    found = row(table, env="case14", variant="ace", outage="all")
-    ease = EPISODE_EASE[:6].mean()
-    assert found["survival"] == pytest.approx(100 * (0.71 + ease - 0.2))
-    assert found["intact"] == pytest.approx(100 * (0.71 + ease))
-    # seed by seed and episode by episode the same change: nothing is left to resample
-    assert (found["change"], found["change_low"], found["change_high"]) == pytest.approx((-20, -20, -20))
-    assert found["minus_sac"] == pytest.approx(30)
-    assert found["minus_sac_low"] < 30 < found["minus_sac_high"] < 33
-    assert (found["n_seeds"], found["n_episodes"]) == (3, 6)
-    of_line = row(table, env="case14", variant="ace", outage="b")
-    assert of_line["n_episodes"] == 3
-    assert of_line["survival"] == pytest.approx(100 * (0.71 + EPISODE_EASE[[1, 3, 5]].mean() - 0.2))
-    assert np.isnan(row(table, env="case14", variant="sac", outage="all")["minus_sac"])
-    assert "+30.0 [" in (shown(played) / "outages.md").read_text()
-
-
-def test_outages_without_sac_have_no_lead(played):
-    for env in ENVS:
-        write_outages_of(played, env, variants=("ace",))
-    table = outages.write_outages(PARAMS, played, shown(played))
-    assert table["minus_sac"].isna().all()
-    assert table["intact_minus_sac"].isna().all() and table["minus_ace"].isna().all()
-
-
-def test_the_page_shows_each_outage_in_turn_and_the_csv_each_line(played):
-    table = outages.write_outages(PARAMS, played, shown(played))
-    text = (shown(played) / "outages.md").read_text()
-    assert "| case14 | ACE | each in turn |" in text and "| all |" not in text and "| case14 | ACE | a |" not in text
-    assert set(table["outage"]) == {"all", "a", "b"}  # which the open questions read
-
-
-def test_the_lead_with_all_lines_and_without_one(played):
-    write_outages_of(played, "case14", variants=("reconnect",))
-    path = played / "studies/outages/case14.csv"
-    rows = [pd.read_csv(path)]
-    for variant, cost_of_outage in (("sac", 0.0), ("ace", 0.3)):
-        write_outages_of(played, "case14", cost_of_outage, (variant,))
-        rows.append(pd.read_csv(path))
-    pd.concat(rows).to_csv(path, index=False)
-    table = outages.write_outages(PARAMS, played, shown(played))
-    found = row(table, env="case14", variant="ace", outage="all")
-    assert (found["intact_minus_sac"], found["minus_sac"]) == pytest.approx((30, 0))
-    assert row(table, env="case14", variant="sac", outage="all")["minus_ace"] == pytest.approx(0)
-
-
-def test_outages_of_other_seeds_or_missing_are_refused(played):
-    path = played / "studies/outages/case14.csv"
-    table = pd.read_csv(path)
-    table[table["seed"] != 1].to_csv(path, index=False)
-    with pytest.raises(ReportError, match=r"case14.csv has not the declared seeds of sac: run .*outages_measure"):
-        outages.write_outages(PARAMS, played, shown(played))
-    path.unlink()
-    assert set(outages.write_outages(PARAMS, played, shown(played))["env"]) == set(ENVS) - {"case14"}, "not measured yet"
-    path.with_name(f"{ENVS[0]}.csv").unlink()
-    with pytest.raises(ReportError, match=rf"no results/studies/outages/{ENVS[0]}.csv: run .*outages_measure"):
-        outages.write_outages(PARAMS, played, shown(played))
-
-
-def test_what_is_not_declared_is_not_shown(played):
-    path = played / "studies/outages/case14.csv"
-    table = pd.read_csv(path)
-    stranger = table[table["variant"] == "ace"].assign(variant="ace_query_low")
-    pd.concat([table, stranger]).to_csv(path, index=False)
-    assert "ace_query_low" not in set(outages.write_outages(PARAMS, played, shown(played))["variant"])
 
 
 # --- the official score ---
@@ -177,9 +84,9 @@ def test_official_scores_that_are_old_or_missing_are_refused(scored, missing):
 # --- foresight ---
 
 
-def write_foresight_of(results, env, gain=0.1, variants=("sac", "ace"), most_played=5):
+def write_foresight_of(results, env, gain=0.1, most_played=5):
     made = []
-    for variant in variants:
+    for variant in PARAMS.played("foresight", env)[1]:
         for seed in PARAMS.seeds_of(variant):
             for most, level in ((1, 0.0), (5, 0.04)):
                 made += [
@@ -272,9 +179,10 @@ def test_foresight_of_other_scenarios_is_refused(foreseen):
 def test_foresight_of_other_seeds_or_missing_is_refused(foreseen):
     path = foreseen / "studies/foresight/case14.csv"
     table = pd.read_csv(path)
-    table[(table["variant"] != "sac") | (table["seed"] != 1)].to_csv(path, index=False)
-    with pytest.raises(ReportError, match=r"case14.csv has not the declared seeds of sac: run .*foresight_measure"):
-        foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
+    for kept in ((table["variant"] != "sac") | (table["seed"] != 1), table["variant"] != "sac"):
+        table[kept].to_csv(path, index=False)
+        with pytest.raises(ReportError, match=r"case14.csv has not the declared seeds of sac: run .*foresight_measure"):
+            foresight.write_foresight(PARAMS, foreseen, shown(foreseen))
     path.unlink()
     assert set(foresight.write_foresight(PARAMS, foreseen, shown(foreseen))["env"]) == set(ENVS) - {"case14"}, "not measured yet"
     path.with_name(f"{ENVS[0]}.csv").unlink()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ace.config.host import processor
+from ace.config.host import maker, processor
 from ace.pipeline import kernel, vendor
 from ace.pipeline.repro import WorkspaceError
 
@@ -17,7 +17,7 @@ import hashlib, torch
 a = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
 print(hashlib.sha256((a @ a.T).numpy().tobytes() + a.exp().numpy().tobytes()).hexdigest())
 """
-HERE = vendor.maker(processor())
+HERE = maker(processor())
 POSSIBLE = HERE and platform.system() == "Linux" and shutil.which("cc")
 
 
@@ -38,14 +38,14 @@ def test_mkl_takes_the_other_kernels(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cpu", "maker"),
+    ("cpu", "expected"),
     [
         ("AMD EPYC", "amd"), ("Intel(R) Xeon(R) Processor", "intel"), ("13th Gen Intel(R) Core(TM) i7-13700H", "intel"),
         ("Genuine Intel(R) CPU", "intel"), ("aarch64", ""), ("", ""),
     ],
 )  # fmt: skip
-def test_the_maker_is_in_a_processors_name(cpu, maker):
-    assert vendor.maker(cpu) == maker
+def test_the_maker_is_in_a_processors_name(cpu, expected):
+    assert maker(cpu) == expected
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pydantic import Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from ace.config.declared import STUDIES, Diagnosis, Foresight, Grid, OfficialScore, Outages, Proposers
+from ace.config.declared import STUDIES, Foresight, Grid, OfficialScore, Rates
 from ace.config.environments import Chronics, Environment, Scenarios, misfits
 from ace.config.errors import ConfigError, Model, meant, validated
 from ace.config.models import AlsoModel, LanguageModel, PretrainedModel
@@ -41,11 +41,9 @@ class Params(Model):
 
     The rounds are made in any case and none is rolled back: `enabled` and `heldout` have no meaning here.
     """
-    outages: Outages
     official_score: OfficialScore
     foresight: Foresight
-    diagnosis: Diagnosis
-    proposers: Proposers
+    rates: Rates
     variants: dict[str, dict[str, Any]]
 
     def environment(self, name):

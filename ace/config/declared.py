@@ -90,6 +90,11 @@ class Grid(Model):
         return found + [(kind, env, name) for kind, each in groups.items() for env in each.environments for name in each.variants]
 
     @property
+    def everywhere(self):
+        """All environments that something is run in: those of the main comparison, and the ablations' if it is another."""
+        return list(dict.fromkeys([*self.environments, self.ablations.environment]))
+
+    @property
     def main(self):
         """The main comparison: what is run on every environment, baselines first."""
         everywhere = self.also.variants if set(self.environments) <= set(self.also.environments) else []
@@ -102,15 +107,6 @@ class Study(Model):
     variants: list[str]
     """What it plays or compares with, of what the grid declares (an ablation only on its own environment): a new variant is
     played where it is named here, and makes no other study's result stale."""
-
-
-class Outages(Study):
-    """Test episodes without one of the lines."""
-
-    lines: Whole
-    """Lines that are taken out, one at a time."""
-    episodes: Whole
-    """Test scenarios, the first ones and at most all, each of them without one of the lines, in turn."""
 
 
 class OfficialScore(Study):
@@ -127,23 +123,12 @@ class Foresight(Study):
     """Validation scenarios that the choice is made on, none of those by which checkpoints were chosen."""
 
 
-class Proposers(Study):
+class Rates(Model):
+    """Held-out states in which proposers are compared; no policy is played."""
+
     episodes: Whole
     """Validation scenarios, none of those by which checkpoints were chosen."""
 
 
-class Diagnosis(Study):
-    labels: Annotated[list[Whole], Field(min_length=1)]
-    """How many labels are imitated, at most as many as a run has decisions."""
-    steps: Whole
-    """Gradient steps of an imitation."""
-    decisions: Whole
-    """Of a short training run, at most half of a run's."""
-    states: Whole
-    """Held-out states, and states of each visitor."""
-    seeds: Whole
-    """Of imitations and of short runs."""
-
-
-STUDIES = ("diagnosis", "foresight", "official_score", "outages", "proposers")
+STUDIES = ("foresight", "official_score")
 """Sections of params.yaml with a list of variants that are played again."""

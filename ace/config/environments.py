@@ -119,7 +119,7 @@ def misfits(params):
             found.append(f"environments.{name}.horizon = {horizon}: chronics.days = {made.days} are {steps} steps")
     wanted = [("scenarios.train", used.train, "train"), ("scenarios.validation", used.validation, "validation")]
     wanted.append(("scenarios.test", used.test, used.test_split))
-    for study in ("foresight", "proposers"):
+    for study in ("foresight", "rates"):
         episodes = getattr(params, study).episodes
         wanted.append((f"scenarios.validation + {study}.episodes", used.validation + episodes, "validation"))
     for key, weeks, split in wanted if weekly else []:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import re
 from pathlib import Path
 
 VERSIONS = ("grid2op", "lightsim2grid", "numpy", "torch", "transformers", "peft")
@@ -18,3 +19,8 @@ def processor():
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def maker(cpu):
+    """Of a processor's name, as in results/provenance/: "amd", "intel" or "" for any other."""
+    return (re.findall(r"\b(amd|intel)\b", cpu.lower()) or [""])[0]

@@ -9,6 +9,8 @@ from ace.llm.models.embedded import fit
 
 LORA_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA_BATCH = 16
+LARGE = 50_000_000
+"""Parameters above which activations are computed again for the gradient: the same bits in a fifth of the memory."""
 
 
 def lora_round(model, tokenizer, samples, settings, seed, folder=None):
@@ -25,8 +27,12 @@ def lora_round(model, tokenizer, samples, settings, seed, folder=None):
             r=settings.rank, lora_alpha=2 * settings.rank, target_modules=LORA_MODULES, task_type="CAUSAL_LM"
         )
         adapted = get_peft_model(copy.deepcopy(model), config)
+        if model.num_parameters() > LARGE:
+            adapted.activation_checkpointing_enable({"use_reentrant": False})
         steps = settings.epochs * math.ceil(len(samples) / LORA_BATCH)
         fit(adapted, tokenizer, samples, steps, LORA_BATCH, settings.lr, seed)
     if folder:
         adapted.save_pretrained(folder, save_embedding_layers=False)
-    return adapted.merge_and_unload().eval()
+    tuned = adapted.merge_and_unload().eval()
+    tuned.activation_checkpointing_disable()
+    return tuned

@@ -9,6 +9,7 @@ from ace.config.streams import number
 from ace.llm.clients import LocalClient, Recorder, checkpoint_folder, open_client
 from ace.llm.controls import RandomCritic
 from ace.llm.finetune import lora_round
+from ace.llm.models import embedded
 from ace.llm.models.heldout import load_states, one_proposal
 from ace.llm.models.pretrained import DIGESTS
 from ace.llm.policy_actor import PolicyActor
@@ -112,7 +113,7 @@ class LlmSession:
 
 def _heldout_file(place, root, environment):
     """Those that were made with this model; a checkpoint of another kind has none, and takes the embedded model's."""
-    own, shared = place / "heldout.npz", root / "results" / "language_model" / environment / "heldout.npz"
+    own, shared = place / "heldout.npz", root / embedded.TRAINED.format(env=environment) / "heldout.npz"
     return own if own.is_file() else shared
 
 

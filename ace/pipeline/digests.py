@@ -48,15 +48,12 @@ SECTIONS = {
     "language_model": MODEL,
     "paper": ["seeds", "grid", "scenarios", "environments", "base", "variants", "lora"],
     "also_model": ["also_model", "base", "variants.sac"],
-    "diagnosis": ["diagnosis", "base", "variants.sac", "variants.ace"],
     "environments": ["base.operator", "base.greedy", "variants.do_nothing", "variants.reconnect", "variants.greedy"],
     "foresight": ["foresight", "base.operator", "base.llm"],
     "lora": ["lora", *MODEL],
     "official_score": ["official_score", "base.operator"],
-    "outages": ["outages", "base.operator"],
     "pretrained_model": ["pretrained_model", *MODEL],
-    "proposers": ["proposers", "base.greedy", "base.sac", *MODEL],
-    "rates": ["proposers.episodes", "base.greedy", "base.sac", *MODEL],
+    "rates": ["rates", "base.greedy", "base.sac", *MODEL],
 }
 """What the stages of each kind read of params.yaml, beside the environments and the cells."""
 
@@ -286,7 +283,7 @@ def played(params, root):
     """{study: {environment: digest}}: settings and results of the cells that each study declares; "all": of all environments."""
     found, results = {}, functools.cache(functools.partial(_results, root))
     for study in config.STUDIES:
-        for environment in environments_of(params):
+        for environment in params.grid.everywhere:
             names = [name for names in params.played(study, environment) for name in names]
             cells = [
                 [name, params.seeds_of(name), params.settings(name).as_recorded(), results(environment, name)] for name in names
@@ -294,10 +291,6 @@ def played(params, root):
             found.setdefault(study, {})[environment] = digest(cells)
         found[study]["all"] = digest(found[study])
     return found
-
-
-def environments_of(params):
-    return list(dict.fromkeys([*params.grid.environments, params.grid.ablations.environment]))
 
 
 def _results(root, environment, variant):

@@ -23,18 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ace.config.files import read_json
-from ace.config.host import processor
+from ace.config.host import maker, processor
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError, ended, minutes, running, surroundings
-from ace.pipeline.vendor import imitating, maker
-from ace.pipeline.workspace import MAKING, WEEKS, check, copy_changed, prepare, read_pipeline
+from ace.pipeline.vendor import imitating
+from ace.pipeline.workspace import MAKING, TRAINED, WEEKS, check, copy_changed, prepare, read_pipeline
 from ace.run_files import POLICY, note_provenance, policy_digest, read_cell, read_provenance, seeds_in
 
 FOLDER, RUNS = "verify", "results/runs/"
-TRAINED = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
-"""Stages, by the name ahead of `@`, of which one seed is drawn."""
-LONG = {"language_model", "language_models", "pretrained_model", "also_model", "measure", "deployed"}
-LONG |= {f"measure_{study}" for study in ("environments", "lora", "official_score", "rates")}
+LONG = {"language_model", "language_models", "pretrained_model", "also_model", "deployed"}
+LONG |= {f"measure_{study}" for study in ("environments", "foresight", "lora", "official_score", "rates")}
 """They train or play for minutes: only by name."""
 CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 
-from ace.config.host import processor
+from ace.config.host import maker, processor
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError
 
@@ -22,11 +22,6 @@ ANSWERS = {
 """Of MKL's functions, by maker."""
 LIBRARY = "checkpoints/vendor/{}.so"  # below the repository
 PROBE = "import ctypes; print(ctypes.CDLL(None).mkl_serv_cpuiszen())"
-
-
-def maker(cpu):
-    """Of a processor's name, as in results/provenance/: "amd", "intel" or "" for any other."""
-    return (re.findall(r"\b(amd|intel)\b", cpu.lower()) or [""])[0]
 
 
 def imitating(name):

@@ -45,13 +45,13 @@ WEEKS = "results/chronics"
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore", CELLS_FILE)
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
-STUDIES = ["diagnosis", "foresight", "outages", "proposers"]  # of the stage `measure`
 BY_HAND = "show_pretrained"  # shows what was measured by hand, of which another scale has nothing
 DIGESTS = "results/digests.json"  # of programs and parameters, on which stages depend
 
-# stages that ace.preflight estimates itself
-CELLS = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
-CELLS |= {"baseline", "lm_baseline", "language_model", "also_model", "pretrained_model"}
+TRAINED = {"train", "ablation", "other_model", "also", "also_control", "pretrained", "budget"}
+"""Stages, by the name ahead of `@`, whose runs learn."""
+CELLS = {*TRAINED, "baseline", "lm_baseline", "language_model", "also_model", "pretrained_model"}
+"""Stages that ace.preflight estimates itself."""
 
 # Run as a process of its own: the pipeline imports nothing of what it starts.
 CHECK = """
@@ -100,25 +100,18 @@ def read_pipeline(root):
 def otherwise(params_file):
     """What a scale does otherwise than dvc.yaml: profiles/<name>/pipeline.yaml as a dict, {} where there is none.
 
-    given: stages whose committed results are copied, as inputs; without: stages, or keys of a foreach, that are left out;
-    studies: those of the stage `measure` that are made, default all.
+    given: stages whose committed results are copied, as inputs; without: stages, or keys of a foreach, that are left out.
     """
     path = params_file.with_name("pipeline.yaml")
     return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def pipeline_for(root, params_file):
-    """dvc.yaml of a workspace, as bytes: weeks are an input, and at another scale every study is made, unless `otherwise`
-    says so."""
+    """dvc.yaml of a workspace, as bytes: weeks are an input; `otherwise` says what else is, and which stages are left out."""
     pipeline = read_pipeline(root)
     keys = {stage: set(each.get("foreach", ())) for stage, each in pipeline["stages"].items()}
-    grid, changes = YAML(typ="safe", pure=True).load(params_file.read_text(encoding="utf-8"))["grid"], otherwise(params_file)
+    changes = otherwise(params_file)
     if params_file.read_bytes() != (root / "params.yaml").read_bytes():
-        studies = changes.get("studies", STUDIES)
-        everything = dict.fromkeys(["studied", "deployed"], grid["environments"]) | {"studies": studies}
-        everything |= {"scored": [grid["ablations"]["environment"]], "shown": [*studies, "official_score"]}
-        for each in pipeline.get("vars", ()):
-            each.update({name: names for name, names in everything.items() if name in each})
         pipeline["stages"].pop(BY_HAND, None)
     pipeline["stages"].pop(MAKING, None)
     for name in (*changes.get("given", ()), *changes.get("without", ())):
@@ -126,7 +119,7 @@ def pipeline_for(root, params_file):
         if stage not in keys or (key and key not in keys[stage]):
             raise WorkspaceError(
                 f"{params_file.with_name('pipeline.yaml')}: {name}: no stage of dvc.yaml, or no key of its `foreach`; "
-                "environments, studies and cells are left out in params.yaml"
+                "environments and cells are left out in params.yaml"
             )
         if key and stage in pipeline["stages"]:
             pipeline["stages"][stage]["foreach"].pop(key, None)

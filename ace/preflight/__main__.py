@@ -38,7 +38,7 @@ def main(arguments=None):
     failed = 0
     # The language model first: a server that is not there is known within seconds, a grid takes some to load.
     looked_at = (
-        language.findings(planned, workspace), policies.findings(params, planned, workspace),
+        language.findings(planned, workspace), policies.findings(params, planned, workspace, stages),
         worlds.findings(params), machine.findings(planned, workspace),
     )  # fmt: skip
     for finding in chain([first], *looked_at):

@@ -104,7 +104,7 @@ class Estimate:
             learn_s=self._learn_s(cell) if cell.decisions else 0.0,
             calls_s=calls * calls_each,
             lora_s=rounds * self._lora_s(cell.settings.llm) if rounds else 0.0,
-            test_s=0.0 if cell.diagnoses else self._test_s(cell),
+            test_s=self._test_s(cell),
             calls=calls,
             rounds=rounds,
         )
@@ -166,7 +166,7 @@ class Estimate:
         return math.ceil(calls), rounds
 
     def _steps_in_test(self, cell):
-        """At the most: every scenario that is played after training survived, those of the packaged days included."""
+        """As if every scenario of the test and the packaged days were survived; marks, lower limits and redraws left out."""
         scenarios, environment = self.params.scenarios, self.params.environment(cell.environment)
         bridged = cell.variant in self.params.grid.main and environment.weeks and environment.packaged_days
         return (scenarios.test + (scenarios.packaged if bridged else 0)) * environment.horizon

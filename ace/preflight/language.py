@@ -13,8 +13,8 @@ import torch
 
 from ace.config import ConfigError
 from ace.llm.clients import ClientError, open_client
-from ace.llm.models import checkpoint, pretrained
-from ace.preflight.plan import MODEL_FOLDER, fail, note, ok
+from ace.llm.models import checkpoint, embedded, pretrained
+from ace.preflight.plan import fail, note, ok
 
 PATIENCE_S = 8.0  # for one word from a server
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
@@ -53,7 +53,7 @@ def _of(cells):
 
 def _maker(llm, cells):
     """The stage that makes the model of these cells, or "" where none does."""
-    if llm.path == MODEL_FOLDER:
+    if llm.path == embedded.TRAINED:
         return "language_model"
     makers = {MAKERS.get(cell.stage.partition("@")[0], "") for cell in cells}
     return makers.pop() if len(makers) == 1 else ""
@@ -66,7 +66,7 @@ def _embedded(llm, cells, workspace):
     places = {cell.environment: workspace / llm.path.replace("{env}", cell.environment) for cell in cells}
     missing = [place for place in places.values() if not (place / "model.safetensors").is_file()]
     if missing:
-        return fail(what, f"no model.safetensors in {missing[0]}: set llm.path to {MODEL_FOLDER}, which the pipeline makes")
+        return fail(what, f"no model.safetensors in {missing[0]}: set llm.path to {embedded.TRAINED}, which the pipeline makes")
     return ok(what, f"{len(places)} folders with weights")
 
 
@@ -75,14 +75,13 @@ def _manifests(cells, workspace):
     lacking = {}
     for cell in cells:
         path = cell.settings.llm.path
-        reads = cell.needs_manifest or cell.diagnoses
         manifest = workspace / path.replace("{env}", cell.environment) / "model_manifest.json"
-        if reads and not _maker(cell.settings.llm, [cell]) and not manifest.is_file():
+        if cell.needs_manifest and not _maker(cell.settings.llm, [cell]) and not manifest.is_file():
             lacking.setdefault(path, []).append(cell)
     for path, found in lacking.items():
         variants = ", ".join(dict.fromkeys(cell.variant for cell in found))
         text = f"read model_manifest.json of the embedded model in llm.path = {_safe(path)!r}, where none is"
-        text += f": give {variants} `llm: {{path: {MODEL_FOLDER}}}`, and ask servers and replays in variants of their own"
+        text += f": give {variants} `llm: {{path: {embedded.TRAINED}}}`, and ask servers and replays in variants of their own"
         yield fail(f"{found[0].stage}{f' and {len(found) - 1} more' if len(found) > 1 else ''}", text)
 
 
@@ -127,7 +126,7 @@ def weights_gb(source):
     return sum(p.numel() for p in model.parameters()) * each / 1e9, "its config"
 
 
-def _tuned(what, source, workspace):
+def _tuned(what, workspace):
     """A folder with an adapter: all it needs beside its own files is the base."""
     try:
         return ok(what, f"an adapter, with its base at {pretrained.folder(workspace)}")
@@ -141,9 +140,9 @@ def _checkpoint(llm, cells, workspace):
     source = source_of(cells[0], workspace)
     what = f"language model, checkpoint {source} {_of(cells)}"
     if not llm.model and (stage := _maker(llm, cells)):
-        return _tuned(what, source, workspace) if stage == "pretrained_model" else ok(what, f"the stage {stage} makes it")
+        return _tuned(what, workspace) if stage == "pretrained_model" else ok(what, f"the stage {stage} makes it")
     if (Path(source) / checkpoint.NOTE).is_file():
-        return _tuned(what, source, workspace)
+        return _tuned(what, workspace)
     if cure := checkpoint.cure(source, cells[0].environment):
         return fail(what, f"no tuned model there{cure}")
     if not Path(source).is_dir() and not HUB.fullmatch(source):

@@ -118,7 +118,7 @@ def _gpu(heaviest, tuned, copies, activations):
 
 def _disk(cells, workspace, jobs):
     """After a LoRA round a checkpoint holds all weights, and those of a cell's seeds stay until the cell is done."""
-    kept = [cell for cell in cells if cell.tunes and not cell.diagnoses]
+    kept = [cell for cell in cells if cell.tunes]
     states = [(len(cell.seeds) + min(jobs, len(cell.seeds))) * _weights(cell, workspace) for cell in kept]
     heavy = max(states, default=0.0)
     place = next(folder for folder in (workspace, *workspace.parents) if folder.is_dir())

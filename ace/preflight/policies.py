@@ -7,18 +7,22 @@ study could say so. Any other is trained once more by the study that plays it, i
 import json
 
 from ace.config import STUDIES
-from ace.preflight.plan import environments, fail, note, ok
+from ace.preflight.plan import fail, note, ok
 from ace.run_files import cell_folder, read_cell
 from ace.trained_policies import policy_of
 
 
-def findings(params, cells, workspace):
+def findings(params, cells, workspace, stages=None):
     """A FAIL for each cell of the workspace that lacks policies it should keep, with the command that makes them, a note for
-    each whose policies would be trained once more; ok where there is neither."""
-    stages, lacking = {(cell.environment, cell.variant): cell.stage for cell in reversed(cells)}, 0
-    for environment in environments(params):
-        for variant in dict.fromkeys(v for study in STUDIES for v in params.played(study, environment)[1]):
-            stage, seeds = stages[environment, variant], params.seeds_of(variant)
+    each whose policies would be trained once more; ok where there is neither.
+
+    stages: names of all that would run, None for all of dvc.yaml: a study that is left out plays nothing.
+    """
+    studies = [study for study in STUDIES if stages is None or any(stage.startswith(f"measure_{study}@") for stage in stages)]
+    makers, lacking = {(cell.environment, cell.variant): cell.stage for cell in reversed(cells)}, 0
+    for environment in params.grid.everywhere:
+        for variant in dict.fromkeys(v for study in studies for v in params.played(study, environment)[1]):
+            stage, seeds = makers[environment, variant], params.seeds_of(variant)
             try:
                 found = read_cell(cell_folder(workspace / "results", environment, variant))
             except FileNotFoundError:
@@ -33,8 +37,8 @@ def findings(params, cells, workspace):
             missing = [seed for seed in seeds if policy_of(workspace, environment, variant, seed) is None]
             if missing:
                 lacking += 1
-                studies = ", ".join(study for study in STUDIES if variant in params.played(study, environment)[1])
-                text = f"no policy of seed {', '.join(map(str, missing))}, which is played by {studies}"
+                played = ", ".join(study for study in studies if variant in params.played(study, environment)[1])
+                text = f"no policy of seed {', '.join(map(str, missing))}, which is played by {played}"
                 if {*missing} & {*params.kept_seeds(environment, variant)}:
                     yield fail(stage, f"{text}: run `dvc repro -s -f cells/dvc.yaml:{stage}` first, which trains it once more")
                 else:

@@ -3,7 +3,7 @@
 from ace.config import ConfigError
 from ace.grid.environment import World
 from ace.grid.scenarios import WeekScenarios
-from ace.preflight.plan import environments, fail, note, ok
+from ace.preflight.plan import fail, note, ok
 
 OFFICIAL = (
     "the official L2RPN chronics are not read: weeks are made with RTE's generator and parameters and our dispatch solver, at "
@@ -13,7 +13,7 @@ OFFICIAL = (
 
 def findings(params):
     """One finding for each environment that would be played."""
-    for name in environments(params):
+    for name in params.grid.everywhere:
         what = f"environment {name}"
         try:
             world = World(params.environment(name), params.scenarios, params.base.operator)

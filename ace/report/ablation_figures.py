@@ -69,7 +69,7 @@ def points(runs, env, variants, metrics=("survival",), **settings):
     seeds = runs.seeds_of_all(env, variants) if variants else []
     rows = []
     for variant in variants:
-        of_seeds = [run for run in runs.of(env, variant) if run.seed in seeds]
+        of_seeds = runs.of(env, variant, seeds)
         said = [_in_force(of_seeds[0].manifest["settings"], key) for key in settings.values()]
         for metric in metrics:
             if metric in TRAINING_METRICS:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ace import stats
 from ace.report import contrasts, notes
-from ace.report.formatting import markdown, thousands, with_interval, write_csv, write_parts
+from ace.report.formatting import in_points, markdown, thousands, write_csv, write_parts
 from ace.report.labels import grid_label, label
 from ace.report.runs import RUN_METRICS, Runs, ablations, adjusted, declared, read
 from ace.report.tables import HEADLINE, SEEN, by_metric, changes, mean_and_std, mean_with_interval, scale_of
@@ -162,7 +162,7 @@ def _rows(runs, env, group, variant, said):
     compared = variant != group.reference and (env, group.reference) in runs.cells
     for metric in HEADLINE:
         found = stats.summary(runs.scores(env, variant, metric), scale_of(metric))
-        against, seen = [None] * 6, [np.nan] * 3
+        against, seen = [None] + [np.nan] * 5, [np.nan] * 3
         if compared:
             other = pair(runs, env, variant, group.reference, metric)
             seen = [other.difference.detectable(), other.difference.p(), np.nan]
@@ -175,7 +175,7 @@ def _result(cells, variant, said):
     survival, reward = (cells[metric] for metric in HEADLINE)
     n = f"{survival['n_seeds']} x {survival['n_episodes']}"
     other = f"{survival['reference_mean']:.1f}" if pd.notna(survival["reference_mean"]) else ""
-    return [label(variant), said, mean_with_interval(survival), _difference(survival), other, mean_and_std(reward), n]
+    return [label(variant), said, mean_with_interval(survival), in_points(survival, "difference"), other, mean_and_std(reward), n]
 
 
 def _budget(row, variant):
@@ -192,10 +192,10 @@ def compared(table, metric):
 def largest(table, metric):
     """The differences in the order of their size, as Markdown."""
     rows = compared(table, metric).sort_values("difference", key=lambda column: column.astype(float).abs(), ascending=False)
-    cells = [
-        [row["group"], label(row["variant"]), label(row["reference"]), _difference(row), str(int(row["n_common_seeds"]))]
-        for _, row in rows.iterrows()
-    ]
+    cells = []
+    for row in rows.to_dict("records"):
+        names = row["group"], label(row["variant"]), label(row["reference"])
+        cells.append([*names, in_points(row, "difference"), f"{row['n_common_seeds']:.0f}"])
     head = ["Group", "Variant", "Reference", f"{metric.capitalize()} minus reference [95 % CI]", "Common seeds"]
     return markdown(head, cells)
 
@@ -211,14 +211,9 @@ def answer(table, metric):
 
 def _answer(rows, metric, what):
     found = [
-        f"{label(row['variant'])} minus {label(row['reference'])} {_difference(row)}"
+        f"{label(row['variant'])} minus {label(row['reference'])} {in_points(row, 'difference')}"
         for _, row in rows.iterrows()
         if stats.sign(row["difference_low"], row["difference_high"])
     ]
     which = f": {'; '.join(found)}" if found else ""
     return f"- {what}: {len(found)} of {len(rows)} differences in {metric} are significant{which}."
-
-
-def _difference(row):
-    names = ("difference", "difference_low", "difference_high")
-    return with_interval(*(float(row[name]) for name in names), 1, sign="+") if pd.notna(row["difference"]) else ""

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import EPISODE_METRICS, ReportError, read
+from ace.report.runs import ReportError, read
 from ace.report.style import LINES, by_panel, lines, theme, write_figure
 from ace.report.tables import main_methods
 
@@ -23,6 +23,7 @@ CURVES = {
     "q_std": ("Standard deviation of Q", 1.0),
     "refined": ("Refined samples so far", 1.0),
 }
+SURVIVAL = "Survival in the test, % of the horizon"
 LEVELS = ("do_nothing", "reconnect", "greedy")
 """Baselines that the main figure shows as lines, to read the others against."""
 ORDER = ("sac", "frequency_refine", "expert_sac", "llm4teach", "camel", "also", "ace_no_actor", "ace_no_critic", "ace")
@@ -74,20 +75,21 @@ def learning_curves(params, results, folder, metric="survival", variants=None):
         title += "" if metric == "survival" else f": {CURVES[metric][0]}"
         with theme():
             write_figure(
-                _draw_curves(params, part, CURVES[metric][0]), part, folder / name, title, note("learning_curves")
+                _draw_curves(part, CURVES[metric][0]), part, folder / name, title, note("learning_curves")
             )
     return written
 
 
-def comparison(params, table, runs, folder, metric="survival"):
-    """Mean of each method with its 95 % interval, a panel for each grid; writes main_figure.{png,pdf,csv,md} into folder.
+def comparison(params, table, runs, folder):
+    """Mean survival of each method with its 95 % interval, a panel for each grid.
 
-    table: as `tables.summarise` makes it of runs. Returns the rows of the CSV, of all methods.
+    Writes main_figure.{png,pdf,csv,md} into folder; returns the rows of the CSV, of all methods. table: as `tables.summarise`
+    makes it of runs.
     """
     columns = ["env", "variant", "metric", "mean", "iqm", "ci_low", "ci_high", "n_seeds", "n_episodes", "scale"]
-    data = table.loc[table["metric"] == metric, columns].copy()
+    data = table.loc[table["metric"] == "survival", columns].copy()
     with theme():
-        title, figure = f"{_unit(metric)}, by method, {runs.tested()}", _draw_comparison(params, data, metric, runs.tested())
+        title, figure = f"{SURVIVAL}, by method, {runs.tested()}", _draw_comparison(params, data, runs.tested())
         write_figure(figure, data, folder / "main_figure", title, note("main.figure"))
     return data
 
@@ -135,7 +137,7 @@ def _on_common_decisions(trained, metric):
     return decisions, np.stack([np.interp(decisions, *curve.T) for curve in curves])
 
 
-def _draw_curves(params, data, y_label):
+def _draw_curves(data, y_label):
     """A panel for each grid, the legend at the foot. The seeds' range at the end of each curve is drawn in a strip of its own,
     side by side: bands of six methods would cover one another."""
     environments = list(dict.fromkeys(data["env"]))
@@ -198,7 +200,7 @@ def _scaled(panel, here):
     return " (log scale)"
 
 
-def _draw_comparison(params, data, metric, tested):
+def _draw_comparison(params, data, tested):
     """Each method in its colour, the marker says whether it learns; the baselines are lines, ACE is set off."""
     environments = list(dict.fromkeys(data["env"]))
     untrained = {*params.grid.baselines, *params.grid.lm_baselines}
@@ -221,8 +223,7 @@ def _draw_comparison(params, data, metric, tested):
                 panel.plot([row["ci_low"], row["ci_high"]], [y, y], **look)
                 panel.plot(row["mean"], y, marker=MARKERS[family], markersize=9 if ours else 6, **look)
         panel.set_title(grid_label(env), fontsize="medium")
-        if metric == "survival":
-            panel.set(xlim=(0, 104), xticks=range(0, 101, 20))
+        panel.set(xlim=(0, 104), xticks=range(0, 101, 20))
         panel.grid(axis="y", visible=False)
     names, counted = _names_and_counts(data, variants, untrained)
     panels[0].set_yticks(range(len(variants)), names)
@@ -230,7 +231,7 @@ def _draw_comparison(params, data, metric, tested):
         tick.set_fontweight("bold" if variant == "ace" else "normal")
     panels[0].set_ylim(len(variants) - 0.4, -0.6)
     key = f"Marker and bar: mean and 95 % interval over seeds x episodes{counted}; {tested}"
-    figure.supxlabel(f"{_unit(metric)}\n{key}", fontsize="small")
+    figure.supxlabel(f"{SURVIVAL}\n{key}", fontsize="small")
     families = dict.fromkeys("does not learn" if variant in untrained else "learns" for variant in variants)
     handles = {
         family.capitalize(): Line2D([], [], color="#5a5a5a", linestyle="", marker=MARKERS[family]) for family in families
@@ -264,8 +265,3 @@ def _names_and_counts(data, variants, untrained):
     if True in usual:
         text += f"; without learning {usual[True]}" if False in usual else usual[True]
     return names, f"{text})" if usual else ""
-
-
-def _unit(metric):
-    names = {"survival": "Survival in the test, % of the horizon", "reward": "Reward, sum over a test episode"}
-    return names.get(metric, EPISODE_METRICS[metric][0].replace("_", " "))

@@ -14,7 +14,6 @@ import re
 from pathlib import Path
 
 from nbconvert import HTMLExporter
-from PIL import Image
 
 from ace.report.claims import read_written
 from ace.report.claims_text import readme_table
@@ -108,13 +107,11 @@ def _picture(title, path):
     """Not by nbconvert's embed_images, which closes every tag in Markdown at once."""
     if not path.is_file():
         raise ReportError(f"no {path.name} in {path.parent.name}, which the report shows: make that figure again")
-    small = io.BytesIO()  # in 256 colours, a third of the bytes: all pictures of a page lie in one file
-    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
-    return f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(small.getvalue()).decode()}">'
+    return f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'
 
 
 def _notebook(folder):
-    """paper/10_table_main -> notebooks/10_table_main.ipynb; studies/show/outages -> notebooks/studies/outages_show.ipynb;
+    """paper/10_table_main -> notebooks/10_table_main.ipynb; studies/show/foresight -> notebooks/studies/foresight_show.ipynb;
     studies/one_run/also -> notebooks/studies/also_run.ipynb."""
     _, kind, name = f"/{folder}".rsplit("/", 2)
     ending = {"show": "_show", "one_run": "_run"}.get(kind)

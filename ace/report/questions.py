@@ -15,17 +15,14 @@ from ace import stats
 from ace.report import answers, notes
 from ace.report.ablations import COUNTS
 from ace.report.formatting import with_interval, write_csv, write_parts
-from ace.report.labels import SWEEP, grid_label, label
+from ace.report.labels import SWEEP, grid_label
 from ace.report.runs import EPISODE_METRICS, ReportError, read
-from ace.stats import Estimate
 
 POINTS = "pts of survival"
 DIGITS = {"share of the target": 2, "simulator calls": 0}  # 1 for all others
 COLUMNS = ["id", "question", "design", "contrast", "estimate", "ci_low", "ci_high", "unit", "n"]
 COLUMNS += ["figure", "answer", "scale"]
 HEAD = ["Question", "Contrast", "Estimate [95 % CI]", "Unit", "n"]
-CONTROLS = ("expert_sac", "random_refine", "frequency_refine")  # with something else in f_LLM's place
-OUTAGES = "studies/show/outages/outages.csv"
 
 
 def _survival(run):
@@ -63,20 +60,6 @@ class Contrast:
     value: Callable = _survival
 
 
-@dataclass(frozen=True)
-class Outage:
-    """A column of the study's outages.csv, with its _low and _high, in the row of all outages."""
-
-    name: str
-    variant: str
-    column: str
-    unit: str = POINTS
-
-    @property
-    def weights(self):
-        return {self.variant: 1.0}
-
-
 def _minus(name, a, b):
     return Contrast(name, {a: 1.0, b: -1.0})
 
@@ -104,26 +87,12 @@ def measure(runs, envs, contrast):
     for env in envs:
         common = runs.seeds_of_all(env, variants)
         seeds.add(len(common))
-        chosen = [[run for run in runs.of(env, variant) if run.seed in common] for variant in variants]
+        chosen = [runs.of(env, variant, common) for variant in variants]
         strata.append([np.array([contrast.value(run) for run in cell], dtype=float) for cell in chosen])
     weights = np.array(list(contrast.weights.values()))
     n = f"{len(envs)} env x {'/'.join(map(str, sorted(seeds)))} seed{'' if seeds == {1} else 's'}"
     n += f" x {strata[0][0].shape[1]} episodes" if contrast.value is _survival else ""
     return stats.estimate(strata, lambda means: (means * weights).sum(axis=-1)), n
-
-
-def read_outage(results, env, contrast):
-    """Estimate and n in words from the table of outages; None where there is no such table or row."""
-    path = Path(results) / OUTAGES
-    if not path.is_file():
-        return None
-    table = pd.read_csv(path)
-    rows = table[(table["env"] == env) & (table["outage"] == "all") & (table["variant"] == contrast.variant)]
-    if rows.empty or contrast.column not in table or pd.isna(rows.iloc[0][contrast.column]):
-        return None
-    row = rows.iloc[0]
-    found = Estimate(*(float(row[f"{contrast.column}{end}"]) for end in ("", "_low", "_high")))
-    return found, f"1 env x {row['n_seeds']} seeds x {row['n_episodes']} episodes"
 
 
 ROUNDS = [("none", "llm4teach"), ("one", "ace_rounds_1"), ("three", "ace_rounds_3"), ("five", "ace")]
@@ -207,20 +176,15 @@ QUESTIONS = [
     ),
     Question(
         "Q6",
-        "Does it generalise: trained on half of the scenarios, tested on unseen ones and on unseen outages?",
+        "Does it generalise: trained on half of the scenarios, tested on unseen ones?",
         "All or half of the training scenarios, f_LLM asked often or rarely, compared with SAC; test scenarios are of other "
-        "weeks. Yes: trained on half, ACE with f_LLM asked often is above SAC. Unseen outages: a line out for the whole episode, "
-        "SAC trained on all; also the three controls that put something else in f_LLM's place.",
+        "weeks. Yes: trained on half, ACE with f_LLM asked often is above SAC.",
         [
             _minus("half: ACE (often) minus SAC", "ace_half_query_high", "ace_half_sac"),
             _minus("half: ACE (rarely) minus SAC", "ace_half_query_low", "ace_half_sac"),
             _minus("ACE (often): all minus half", "ace_query_high", "ace_half_query_high"),
             _minus("ACE (rarely): all minus half", "ace_query_low", "ace_half_query_low"),
             _minus("SAC: all minus half", "sac", "ace_half_sac"),
-            Outage("outages: ACE minus SAC", "ace", "minus_sac"),
-            Outage("outages: ACE, without a line minus with all", "ace", "change"),
-            Outage("outages: ACE on half (often) minus SAC", "ace_half_query_high", "minus_sac"),
-            *(Outage(f"outages: {label(control)} minus ACE", control, "minus_ace") for control in CONTROLS),
         ],
         answers.answer_6,
         "generalisation",
@@ -237,10 +201,7 @@ def write(params, results, folder):
     rows, lines, missing = [], [], []
     for q in QUESTIONS:
         envs = runs.counted(runs.environments) if q.everywhere else [home]
-        measured = {
-            c.name: read_outage(results, home, c) if isinstance(c, Outage) else measure(runs, envs, c)
-            for c in q.contrasts
-        }
+        measured = {contrast.name: measure(runs, envs, contrast) for contrast in q.contrasts}
         answer = q.answer({name: each and each[0] for name, each in measured.items()})
         head, ends, before = [q.id, q.question, q.design], [q.figure, answer, params.scale], len(rows)
         for c in q.contrasts:

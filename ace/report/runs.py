@@ -219,6 +219,21 @@ def read(params, results, variants=None):
     return replace(read_cells(params, results, cells), variants=variants)
 
 
+def read_played(params, results, study, env, methods, others=()):
+    """results/studies/<study>/<env>.csv, of what is declared only: DataFrame, or ReportError where it is not there or old.
+
+    methods: variants with a row for each of their declared seeds; others: what else `variant` may name.
+    """
+    path, remedy = f"results/studies/{study}/{env}.csv", f"run notebooks/studies/{study}_measure.ipynb"
+    if not (file := Path(results) / "studies" / study / f"{env}.csv").is_file():
+        raise ReportError(f"no {path}: {remedy}")
+    table = pd.read_csv(file)
+    for variant in methods:
+        if sorted(set(table.loc[table["variant"] == variant, "seed"])) != sorted(params.seeds_of(variant)):
+            raise ReportError(f"{path} has not the declared seeds of {variant}: {remedy}")
+    return table[table["variant"].isin([*methods, *others])]
+
+
 def read_cells(params, results, cells):
     """The same for declared cells, [(env, variant)], in their order."""
     found = {cell: _read_cell(results, params, *cell) for cell in cells}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import seaborn as sns
+from PIL import Image
 
 from ace.report.formatting import write_csv, write_text
 from ace.report.labels import method
@@ -71,16 +72,12 @@ def by_panel(variants):
     return [sorted(chunk, key=variants.index) for chunk in chunks]
 
 
-def legend_below(panel, columns=2):
-    """A panel's legend under its axis, where it hides nothing."""
-    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, fontsize="x-small", frameon=False)
-
-
 def legend_at_foot(figure, panel):
     """A panel's legend at the foot of the figure, where it covers nothing."""
     handles, names = panel.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+        columns = len(handles) if len(handles) <= 4 else 3
+        figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize="small", frameon=False)
 
 
 def note_absent(figure, text):
@@ -119,6 +116,10 @@ def save(figure, path, formats=("png", "pdf")):
     paths = [path.with_name(f"{path.name}.{kind}") for kind in formats]
     for each, kind in zip(paths, formats, strict=True):
         figure.savefig(each, format=kind, metadata=METADATA[kind], bbox_inches="tight", facecolor="white")
+        if kind == "png":  # in 256 colours a third of the bytes
+            with Image.open(each) as drawn:
+                few = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+            few.save(each, optimize=True)
     return paths
 
 

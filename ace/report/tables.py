@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ace import stats
+from ace.config.host import maker
 from ace.report import contrasts, notes
 from ace.report.formatting import (
     markdown,
@@ -70,7 +71,7 @@ def scale_of(metric):
     return stats.PERCENT if metric == "survival" else stats.IDENTITY
 
 
-def paired(runs, references=None, metrics=HEADLINE):
+def paired(runs, references=None):
     """Differences a - b on identical episodes, with SEEN; ci_low and ci_high from `stats.paired_difference`.
 
     references: each method is compared with each of these, default those of `contrasts.yaml`. A pair that occurs both ways
@@ -80,7 +81,7 @@ def paired(runs, references=None, metrics=HEADLINE):
     for env in runs.environments:
         for b in [each for each in references or contrasts.load().references if each in runs.variants]:
             for a in [variant for variant in runs.variants if variant != b]:
-                for metric in metrics:
+                for metric in HEADLINE:
                     score_a, score_b = runs.scores(env, a, metric), runs.scores(env, b, metric)
                     back = made.get((env, b, a, metric))
                     found = made[env, a, b, metric] = -back if back else stats.paired_difference(score_a, score_b)
@@ -110,7 +111,7 @@ def write_main(params, results, folder, variants=None):
     return table, pairs
 
 
-def write_packaged(params, runs, folder):
+def write_packaged(runs, folder):
     """The same methods on the packaged days, with the test beside: <folder>/packaged.{csv,md,tex}. Returns a table with PACKAGED.
 
     runs: as read. Calls and steps are those of these episodes (mean of the seeds), which are in no other table. Of runs that
@@ -205,11 +206,8 @@ def _processors(runs, ours="ace"):
     """Which trained methods ran on a processor of another maker than ours, by grid, as a sentence; "" of none."""
     others = []
     for env in runs.environments:
-        makers = {
-            variant: {run.provenance.get("cpu", "").partition(" ")[0].partition("(")[0]
-                      for run in runs.of(env, variant) if run.provenance and run.training is not None}
-            for variant in runs.methods_of(env)
-        }  # fmt: skip
+        trained = {name: [run for run in runs.of(env, name) if run.training is not None] for name in runs.methods_of(env)}
+        makers = {name: {maker(run.provenance.get("cpu", "")) for run in own if run.provenance} for name, own in trained.items()}
         if names := [label(variant) for variant, found in makers.items() if found - {""} - makers.get(ours, found)]:
             others.append(f"{'; '.join(names)} ({grid_label(env)})")
     return notes.note("main.processor", reference=label(ours), methods="; ".join(others)) if others else ""

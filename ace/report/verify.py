@@ -13,9 +13,6 @@ behind it, for one seed of it. What is compared, and how closely:
 - Not so for training: MKL rounds differently on processors of another maker, and learning amplifies it. There a trained
   seed is held to the range in which one more seed is expected, given the committed ones, and the contents of its files
   are compared, not judged. Test scenarios, settings and versions stay exact.
-- Runs that were tested with float32 weights (`tested_weights` in the manifest): a recomputed policy is tested as it is kept,
-  in float16, and rounding changes a decision now and then. If the weights agree in float16, at most ROUNDED_EPISODES of the
-  seed's test episodes may differ, and its mean survival by ROUNDED_SURVIVAL points. All else is exact.
 - A folder has the same files on both sides, apart from executed notebooks; an empty one is outside.
 - Pictures are drawn from a CSV in the same folder, which is judged; whether their bytes are the same is shown, not judged.
 """
@@ -27,7 +24,6 @@ import platform
 import re
 import sys
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +35,12 @@ from ace.run_files import IDENTITY, POLICY, SeedFiles, cell_folder, provenances,
 PUT_TOGETHER = 1e-5  # relative: six significant digits are written
 SIMULATED = 0.02  # relative: one episode of a run that ends earlier or later
 LANGUAGE_MODEL = 0.25  # relative: rates of a language model that was trained on another processor
-ROUNDED_EPISODES, ROUNDED_SURVIVAL = 3, 5.0  # of a seed's test, whose weights were rounded: episodes, points
 CONFIDENCE = 0.99  # of the range in which a seed that is trained on another processor is expected
 LEAST = {"decisions in training": 0.02}  # seeds hardly differ in them: only by where the last episode ends
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 NETWORKS = ("sac", "llm_only")  # methods that compute with a neural network
 VALUES = {".csv", ".json", ".md", ".tex"}
-MODELS = ("results/language_model", *(f"results/studies/{study}/" for study in ("lora", "proposers", "rates")))
+MODELS = tuple(f"results/{of}" for of in ("language_model", "also_model", "pretrained_model", "studies/lora/", "studies/rates/"))
 """Computed by neural networks."""
 RUN = re.compile(r"results/runs/(?P<environment>[^/]+)/(?P<variant>[^/]+)(/seed=(?P<seed>\d+))?")
 
@@ -98,10 +93,6 @@ def compare_run(name, committed, recomputed, seed, elsewhere, noted=""):
     elsewhere = elsewhere and not (X86 and run.manifest["settings"]["method"] not in NETWORKS)
     cell = [run_numbers(each) for each in committed.values()]
     items = [*_compare_numbers(run, recomputed, cell, elsewhere), *_compare_contents(run, recomputed, elsewhere)]
-    if _is_rounded(run, recomputed):
-        judged = _compare_rounded(run, recomputed)
-        bound = {"tolerance": judged.tolerance, "verdict": judged.verdict}
-        items = [replace(i, **bound) if i.verdict != WITHIN and i.place in OF_TEST else i for i in items] + [judged]
     if (recomputed.folder / POLICY).is_file() and not (run.folder / POLICY).is_file():  # a cell that keeps its policies
         items.append(missing(POLICY, False, True))
     if noted:
@@ -143,42 +134,14 @@ def _compare_contents(run, recomputed, elsewhere):
             yield Item(f"sha256 of {what}", *hashes, "not judged" if elsewhere else "exact", verdict)
 
 
-def _is_rounded(run, recomputed):
-    """Whether the same weights were tested in float32 and in float16."""
-    tested = [each.manifest.get("tested_weights") for each in (run, recomputed)]
-    return tested == ["float32", "float16"] and run.policy_digest() == recomputed.policy_digest()
-
-
-def _compare_rounded(run, recomputed):
-    """The item that judges the test of the same weights in float32 and in float16."""
-    tests = [each.of_split("test") for each in (run, recomputed)]
-    pairs = list(zip_longest(*tests, fillvalue={}))
-    differing = sum(a != b for a, b in pairs)
-    points = 100 * abs(np.subtract(*(mean(test, "survival") for test in tests)))
-    within = differing <= ROUNDED_EPISODES and points <= ROUNDED_SURVIVAL
-    within = within and all(a.get(column) == b.get(column) for a, b in pairs for column in SAME_TEST)
-    found = (f"{len(pairs)} episodes", f"{differing}, {points:.2g} points")
-    bound = f"{ROUNDED_EPISODES} episodes, {ROUNDED_SURVIVAL:g} points"
-    return Item("episodes that differ, of a test in float32", *found, bound, WITHIN if within else OUTSIDE)
-
-
-def _of_training(manifest):
-    """All but what was used in play after training, which the sums of calls and steps cover."""
-    budget = {phase: used for phase, used in manifest["budget"].items() if phase not in ("test", "packaged")}
-    return {**{key: value for key, value in manifest.items() if key != "tested_weights"}, "budget": budget}
-
-
 def _hashed(part):
     return None if part is None else hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()
 
 
-OF_TEST = ("survival, % of the horizon", "reward of an episode", "reward of a step", "decisions in the test")
-OF_TEST += ("survival on packaged days, %", "environment steps", "sha256 of episodes.csv")
-SAME_TEST = ("episode", "split", "scenario", "horizon")  # of episodes.csv, exact everywhere
 CONTENTS = {
     "episodes.csv": lambda run: _hashed(run.episodes),
     "training.csv": lambda run: _hashed(run.training),
-    "manifest.json": lambda run: _hashed(_of_training(run.manifest)),
+    "manifest.json": lambda run: _hashed(run.manifest),
     "the policy": SeedFiles.policy_digest,
     "the transcript": SeedFiles.transcript_digest,
 }
@@ -239,7 +202,7 @@ def _compare_files(committed, recomputed, path, here):
     model = path.startswith(MODELS)
     if old.suffix not in VALUES or (model and elsewhere and old.suffix != ".csv"):
         hashes = [digest(place.read_bytes()) for place in (old, new)]
-        judged = model and not elsewhere
+        judged = not elsewhere and (model or old.suffix == ".safetensors")
         verdict = WITHIN if hashes[0] == hashes[1] else OUTSIDE if judged else NOT_JUDGED
         return [Item(f"{path}: sha256", *hashes, "exact" if judged else "not judged", verdict)]
     exact = not elsewhere or path.startswith("results/scenarios/") or (X86 and not model)

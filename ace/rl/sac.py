@@ -246,13 +246,6 @@ class SAC:
         if bad:
             raise FloatingPointError(f"SAC update {self.updates + 1}: {', '.join(bad)}; no parameter was changed")
 
-    @torch.no_grad()
-    def q_values(self, x: np.ndarray, ids) -> np.ndarray:
-        """x: (F,), ids: (n,) -> (n,) float32, the smaller of both critics' values."""
-        ids = np.asarray(ids, dtype=np.int64)
-        outputs = self.critic(torch.from_numpy(np.asarray(x, np.float32))[None])
-        return torch.minimum(*(q_of(self.space, o.expand(len(ids), -1), ids) for o in outputs)).numpy()
-
     def state_dict(self) -> dict:
         """A copy of everything that a run needs to continue with the same bytes; goes through torch.save and
         torch.load(weights_only=True)."""

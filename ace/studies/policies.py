@@ -13,7 +13,8 @@ def tasks_of(params, environment, idle, learned):
     Policies of committed runs that git does not keep are trained once more. FileNotFoundError for a run that was not made, or
     whose training gives another policy here.
     """
-    train_missing(params, environment, learned)
+    for variant in learned:
+        _train_missing(params, environment, variant, params.seeds_of(variant))
     tasks = [(variant, 0, None) for variant in idle]
     return tasks + [
         (variant, seed, _found(environment, variant, seed)) for variant in learned for seed in params.seeds_of(variant)
@@ -23,9 +24,7 @@ def tasks_of(params, environment, idle, learned):
 def policy_or_again(params, environment, variant, seed):
     """Path below the root of the policy of one committed run, trained once more where git does not keep it. FileNotFoundError
     as of `tasks_of`."""
-    kept = seed in params.kept_seeds(environment, variant)
-    if not kept and policy_of(config.root(), environment, variant, seed) is None:
-        play_tasks(_train, [(environment, variant, seed)], f"policy of {environment} {variant} seed {seed}, not in git")
+    _train_missing(params, environment, variant, [seed])
     return _found(environment, variant, seed)
 
 
@@ -37,16 +36,15 @@ def _found(environment, variant, seed):
     return policy
 
 
-def train_missing(params, environment, learned):
-    """Train, under checkpoints/, the policies that cells of these variants have made and git does not keep."""
+def _train_missing(params, environment, variant, seeds):
+    """Train, under checkpoints/, the policies that a cell has made and git does not keep."""
     missing = [
         (environment, variant, seed)
-        for variant in learned
-        for seed in set(seeds_in(config.root() / cell_folder("results", environment, variant))) & set(params.seeds_of(variant))
+        for seed in sorted({*seeds_in(config.root() / cell_folder("results", environment, variant))} & {*seeds})
         if seed not in params.kept_seeds(environment, variant) and policy_of(config.root(), environment, variant, seed) is None
-    ]  # fmt: skip
+    ]
     if missing:
-        play_tasks(_train, missing, f"policies of {environment} that git does not keep")
+        play_tasks(_train, missing, f"policies of {environment} {variant} that git does not keep")
 
 
 def _train(environment, variant, seed):

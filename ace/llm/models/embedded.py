@@ -34,6 +34,8 @@ WORD = (
 PREFIX_LENGTH = 40
 """Fixed stretches of a prompt file longer than this many characters become one token."""
 CONTEXT = 1024
+TRAINED = "results/language_model/{env}"
+"""Where its stage leaves it, with its manifest: the set of actions."""
 LAST = 0.02  # of the highest learning rate, what is left of it at the end
 
 

@@ -176,7 +176,7 @@ def make(environment, output="results", seed=None, progress=True):
     settings = params.pretrained_model
     if seed is not None:
         settings = settings.model_copy(update={"seed": seed})
-    base, words = pretrained.folder(), config.root() / "results" / "language_model" / environment
+    base, words = pretrained.folder(), config.root() / embedded.TRAINED.format(env=environment)
     model, tokenizer = checkpoint.in_form(settings.form, words, base)
     made = corpus.build(params, environment, progress)
     world = World(params.environment(environment), params.scenarios, params.base.operator)

@@ -186,7 +186,7 @@ def card(told):
         "Run used": ", ".join(f"{thousands(trained[key])} {name}" for key, name in zip(USED, names, strict=True)),
         "Survives, validation": f"{100 * validation['survival']:.1f} % of the horizon, {validation['scenarios']} scenarios",
         "Survives, test": f"{test['survival']:.1f} % of the horizon, {test['what']}, this one seed",
-        "Minus reconnection": "not known" if found is None else _harms(found, test["episodes"]),
+        "Minus reconnection": "not known" if found is None else _minus_reconnection(found, test["episodes"]),
         "Latency": f"{'not noted' if latency is None else f'{latency:.2f} ms'} a decision, without simulator or language model"
         + (f" ({told['cpu']})" if told["cpu"] else ""),
         "Weights": f"`{POLICY}`, float16, digest `{told['policy_sha256'][:16]}`, run at commit {told['commit'] or 'not noted'}",
@@ -195,7 +195,7 @@ def card(told):
     return CARD.format(grid=grid_label(told["environment"]), facts=text, n_runs=among["runs"], env=told["environment"])
 
 
-def _harms(found, episodes):
+def _minus_reconnection(found, episodes):
     """A part without episodes is left out."""
     where = f"where that survives (weight {found['surviving']:.3g} of {episodes} episodes)"
     parts = {where: found["loss"] and -found["loss"], "elsewhere": found["gain"]}

@@ -4,7 +4,6 @@ Reads results/studies/foresight/<env>.csv (`ace/studies/foresight/measure.py`) a
 """
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from ace import stats
 from ace.report.formatting import in_points, markdown, with_interval, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, measured, read
+from ace.report.runs import ReportError, measured, read, read_played
 from ace.report.style import by_panel, lines, theme, write_figure
 
 OURS, REFERENCE, WITHIN_SET = "ace", "sac", "set"
@@ -30,16 +29,7 @@ NOTHING = (math.nan,) * 3  # an estimate of what was not played
 
 def read_foresight(params, results, env):
     """results/studies/foresight/<env>.csv, of what is declared only: DataFrame, or ReportError where it is not there or old."""
-    path, remedy = (
-        Path(results) / "studies" / "foresight" / f"{env}.csv",
-        "run notebooks/studies/foresight_measure.ipynb",
-    )
-    table = pd.read_csv(path)
-    table = table[table["variant"].isin([*params.played("foresight", env)[1], WITHIN_SET])]
-    for variant, rows in table[table["variant"] != WITHIN_SET].groupby("variant", sort=False):
-        if sorted(set(rows["seed"])) != sorted(params.seeds_of(variant)):
-            raise ReportError(f"results/studies/foresight/{env}.csv has not the declared seeds of {variant}: {remedy}")
-    return table
+    return read_played(params, results, "foresight", env, params.played("foresight", env)[1], [WITHIN_SET])
 
 
 def write_foresight(params, results, folder):

@@ -7,7 +7,6 @@ states are not those of the model's own measurement, and the rates are others. N
 """
 
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ from ace.llm.models.heldout import heldout_states, one_proposal
 from ace.llm.session import read_model_manifest
 from ace.llm.text import TextMap
 from ace.stats import mean_interval
-from ace.trained_policies import play_tasks
+from ace.trained_policies import play_tasks, write_rows
 
 AS_RUN = "as_run"
 COLUMNS = ["grid", "proposer", "metric", "value", "ci_low", "ci_high", "n_states", "setting", "before"]
@@ -40,18 +39,16 @@ def try_settings(environment, output="results"):
     _manifest(environment)  # before any process starts
     tasks = [(environment, name) for name in (AS_RUN, *params.lora)]
     table = pd.DataFrame(play_tasks(_gain, tasks, f"{environment}, LoRA"), columns=COLUMNS)
-    path = Path(config.root()) / output / "studies" / "lora" / f"{environment}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    write_rows(table, output, "lora", environment)
     return table
 
 
 def _folder(environment):
-    return config.root() / "results" / "language_model" / environment
+    return config.root() / embedded.TRAINED.format(env=environment)
 
 
 def _manifest(environment):
-    settings = config.load().base.llm.model_copy(update={"path": "results/language_model/{env}"})
+    settings = config.load().base.llm.model_copy(update={"path": embedded.TRAINED})
     return read_model_manifest(settings, environment, config.root())
 
 

@@ -5,15 +5,14 @@ Differences are paired: both methods play the same scenarios.
 """
 
 import math
-from pathlib import Path
 
 import pandas as pd
 
 from ace import stats
-from ace.report.formatting import with_interval, write_table
+from ace.report.formatting import in_points, value_with_std, write_table
 from ace.report.labels import grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError, read_cells
+from ace.report.runs import read_cells, read_played
 
 REFERENCES = ["reconnect", "sac"]
 FIXED = {
@@ -39,25 +38,14 @@ HEAD += ["Seeds x episodes"]
 def read_scores(params, results, env):
     """results/studies/official_score/<env>.csv, of the fixed points and what params.yaml declares: DataFrame, or ReportError
     where it is not there or old."""
-    path = Path(results) / "studies" / "official_score" / f"{env}.csv"
-    remedy = "run notebooks/studies/official_score_measure.ipynb"
-    if not path.is_file():
-        raise ReportError(f"no results/studies/official_score/{env}.csv: {remedy}")
-    table = pd.read_csv(path)
     methods = [variant for variants in params.played("official_score", env) for variant in variants]
-    for variant in [*FIXED, *methods]:
-        seeds = sorted(set(table.loc[table["variant"] == variant, "seed"]))
-        if seeds != sorted(params.seeds_of(variant)):
-            raise ReportError(
-                f"results/studies/official_score/{env}.csv has not the declared seeds of {variant}: {remedy}"
-            )
-    return table[table["variant"].isin([*FIXED, *methods])]
+    return read_played(params, results, "official_score", env, [*FIXED, *methods])
 
 
 def write_scores(params, results, folder):
     """Writes official_score.{csv,md,tex} into folder: a row for each method. Returns the table."""
     table = pd.DataFrame(_of_environment(params, results, params.grid.ablations.environment), columns=COLUMNS)
-    cells = [_cells(row) for row in table.itertuples()]
+    cells = [_cells(row) for row in table.to_dict("records")]
     first = next(variant for variant in table["variant"] if variant not in FIXED)
     runs = read_cells(params, results, [(params.grid.ablations.environment, first)])
     title = f"Official L2RPN score, {runs.tested(table['n_episodes'].max())}"
@@ -88,17 +76,11 @@ def _of_environment(params, results, env):
 
 
 def _cells(row):
-    spread = "" if math.isnan(row.std) else f" ± {row.std:.1f}"
-    leads = [_lead(row, reference) for reference in REFERENCES]
     return [
-        grid_label(row.env), FIXED.get(row.variant) or label(row.variant), f"{row.score:.1f}{spread}",
-        f"[{row.ci_low:.1f}, {row.ci_high:.1f}]", f"{row.survival:.1f}", f"{row.completed:.1f}", *leads,
-        f"{row.n_seeds} x {row.n_episodes}",
+        grid_label(row["env"]), FIXED.get(row["variant"]) or label(row["variant"]), value_with_std(row["score"], row["std"]),
+        f"[{row['ci_low']:.1f}, {row['ci_high']:.1f}]", f"{row['survival']:.1f}", f"{row['completed']:.1f}",
+        *(in_points(row, f"minus_{reference}") for reference in REFERENCES), f"{row['n_seeds']} x {row['n_episodes']}",
     ]  # fmt: skip
-
-
-def _lead(row, reference):
-    return with_interval(*(getattr(row, f"minus_{reference}{end}") for end in ("", "_low", "_high")), 1, sign="+")
 
 
 def _matrix(played, variant, column):

@@ -22,14 +22,14 @@ from ace.llm.models.training import frequency_ranking
 from ace.llm.scoring import ScoringClient
 from ace.llm.text import Decision, TextMap
 from ace.llm.value_critic import ValueCritic, key_decisions
-from ace.studies.proposers import classifier
-from ace.studies.proposers import rates as proposers_rates
-from ace.studies.proposers.rates import HELPED, distinct_states, outcomes_of
+from ace.studies.rates import classifier
+from ace.studies.rates import measure as rates
+from ace.studies.rates.measure import HELPED, distinct_states, outcomes_of
 
 LEARNING = ("finetuned", "random_weights", "from_scratch", "classifier", "frequency")
 PROPOSERS = ("zero_shot", *LEARNING)
 METRICS = (*HELPED, "parse_unmasked", "legal_unmasked")
-OWN = (__file__, classifier.__file__, proposers_rates.__file__)
+OWN = (__file__, classifier.__file__, rates.__file__)
 CODE = SOURCE_SHA256 + b"".join(Path(name).read_bytes() for name in OWN)
 """Once, when it is read: that of runs, prompts included, and the modules of studies that this one rests on."""
 SCORED = 150
@@ -93,7 +93,8 @@ def identity_of(bench, settings, base):
     said += [params.language_model.model_dump(), params.base.model_dump(), [sets[s].hash() for s in ("train", "validation")]]
     said += [bench.corpus.budget, checkpoint.weights_digest(base), versions()]
     sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + CODE)
-    for path in (f"results/language_model/{name}/{checkpoint.WORDS}", f"{checkpoint.TUNED.format(env=name)}/{checkpoint.NOTE}"):
+    for place, file in ((embedded.TRAINED, checkpoint.WORDS), (checkpoint.TUNED, checkpoint.NOTE)):
+        path = f"{place.format(env=name)}/{file}"
         sha.update((config.root() / path).read_bytes() if (config.root() / path).is_file() else b"none")
     for state in (*bench.states, *(visit.state for episode in bench.episodes for visit in episode)):
         sha.update(b"".join(each.tobytes() for each in state.to_arrays().values()))

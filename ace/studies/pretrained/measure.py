@@ -7,7 +7,7 @@ Every proposer is asked in the same held-out states, and each learns from the sa
                      stage pretrained_model has made one so, that one
     random_weights   a body of the same shape with new weights, fine-tuned alike: without it nothing is said about pretraining
     from_scratch     the embedded model, trained on these states
-    classifier       a plain network on the same labels (studies/proposers/classifier.py)
+    classifier       a plain network on the same labels (studies/rates/classifier.py)
     frequency        the lookup table: the actions most often best in these states
     majority         no proposer: of g_LLM's signs, always the one that is right more often in the judged decisions
 

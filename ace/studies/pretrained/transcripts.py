@@ -16,7 +16,7 @@ from ace.config.files import written_whole
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import LocalClient
-from ace.llm.models import checkpoint
+from ace.llm.models import checkpoint, embedded
 from ace.llm.models.heldout import load_states
 from ace.llm.policy_actor import BadCase, PolicyActor
 from ace.llm.text import TextMap
@@ -55,7 +55,7 @@ def write(environment, output="results"):
     model, tokenizer = checkpoint.load(config.root() / checkpoint.TUNED.replace("{env}", environment), environment)
     client = LocalClient(model, tokenizer, params.base.llm, "finetuned", fast=True)
     actor = PolicyActor(client, TextMap(world), WhatIf(world), params.base.refine)
-    source = config.root() / "results" / "language_model" / environment / "heldout.npz"
+    source = config.root() / embedded.TRAINED.format(env=environment) / "heldout.npz"
     states = load_states(source, params.language_model.heldout_states)
     lines = choose(actor, states, params.language_model.seed)
     path = config.root() / output / "studies" / "pretrained" / environment / "transcripts.jsonl"

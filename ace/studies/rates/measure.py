@@ -8,8 +8,6 @@ In validation weeks by which no checkpoint was chosen (on packaged days: of the 
 scenario is played, no policy is needed, and nothing but the classifier is trained.
 """
 
-from functools import lru_cache
-
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -26,7 +24,7 @@ from ace.llm.models.rates import outcomes, tabled
 from ace.llm.policy_actor import BadCase, PolicyActor
 from ace.llm.session import read_model_manifest
 from ace.llm.text import TextMap
-from ace.studies.proposers import classifier
+from ace.studies.rates import classifier
 from ace.trained_policies import unseen_validation, with_validation, write_rows
 
 CLASSIFIER = "classifier"
@@ -43,16 +41,22 @@ def measure(environment, output="results"):
     """Writes <output>/studies/rates/<environment>.csv, as `measure_rates` gives it, and returns it as a table. ConfigError
     without the language model."""
     params = config.load()
-    params.environment(environment)
-    manifest_of(environment)
-    found = measure_rates(environment, fit_classifier(environment))
+    spec = params.environment(environment)
+    manifest = read_model_manifest(params.base.llm.model_copy(update={"path": embedded.TRAINED}), environment, config.root())
+    torch.set_num_threads(1)
+    world = World(spec, params.scenarios, params.base.operator)
+    textmap = TextMap(world)
+    plain = fit_classifier(params, environment, world, textmap, manifest)
+    found = measure_rates(params, environment, world, textmap, manifest, plain)
     write_rows(found, output, "rates", environment)
     return found
 
 
-def fit_classifier(environment):
-    """The classifier on the embedded model's corpus, which is made once more; ConfigError where it is another one by now."""
-    params, world, _, textmap, manifest, *_ = bench(environment)
+def fit_classifier(params, environment, world, textmap, manifest):
+    """The classifier on the embedded model's corpus, which is made once more; ConfigError where it is another one by now.
+
+    manifest: the language model's.
+    """
     made = corpus.build(params, environment)
     if made.actions.tolist() != manifest["actions"] or made.budget != manifest["budget"]:
         raise config.ConfigError(
@@ -61,7 +65,7 @@ def fit_classifier(environment):
     return classifier.fit(made, textmap, world.features, params.language_model, params.base.sac)
 
 
-def measure_rates(environment, plain):
+def measure_rates(params, environment, world, textmap, manifest, plain):
     """The rates of the embedded model, of chance, of the lookup table and of the classifier `plain` on
     STATES * `language_model.heldout_states` different states, and of those that rank also with each round elsewhere.
 
@@ -70,8 +74,8 @@ def measure_rates(environment, plain):
     counts once here. <metric>_minus_<other>: the paired difference of two proposers, PAIRED. As `llm.models.rates.tabled` gives
     it, the intervals over scenarios: states of one scenario are drawn together.
     """
-    params, world, _, textmap, manifest, model, tokenizer = bench(environment)
     settings, run, whatif = params.language_model, params.base, WhatIf(world)
+    model, tokenizer = embedded.load(config.root() / embedded.TRAINED.format(env=environment))
     found, ranking = distinct_states(params, world, whatif, environment, manifest["actions"]), manifest["ranking"]
     client, unmasked = (
         LocalClient(model, tokenizer, run.llm.model_copy(update=changes), f"embedded-{environment}")
@@ -82,7 +86,7 @@ def measure_rates(environment, plain):
     classified = plain.as_actor(whatif.catalogue, whatif, run.refine)
     others = {
         CLASSIFIER: classified,
-        "model_elsewhere": PolicyActor(client, textmap, whatif, llm_elsewhere(run.refine)),
+        "model_elsewhere": PolicyActor(client, textmap, whatif, run.refine.model_copy(update={"proposer": "llm_elsewhere"})),
         "frequency_elsewhere": elsewhere(lookup),
         f"{CLASSIFIER}_elsewhere": elsewhere(classified),
     }
@@ -102,7 +106,7 @@ def distinct_states(params, world, whatif, environment, actions):
     """
     settings = params.language_model
     anew = params.scenarios.model_copy(update={"seed": params.scenarios.seed + 1})
-    fresh = unseen_validation(world, anew, params.proposers.episodes, "proposers.episodes")
+    fresh = unseen_validation(world, anew, params.rates.episodes, "rates.episodes")
     world, states = with_validation(world, Beyond(fresh, params.scenarios.validation)), {}
     wanted, bar = STATES * settings.heldout_states, tqdm(desc=f"{environment}, held-out states", unit="state")
     bar.total = wanted
@@ -141,26 +145,3 @@ def elsewhere(actor):
         yield from rest
 
     return ControlActor(propose, actor.catalogue, actor.whatif, actor.settings)
-
-
-def llm_elsewhere(refine):
-    return refine.model_copy(update={"proposer": "llm_elsewhere"})
-
-
-def manifest_of(environment):
-    settings = config.load().base.llm.model_copy(update={"path": "results/language_model/{env}"})
-    return read_model_manifest(settings, environment, config.root())
-
-
-@lru_cache(maxsize=1)
-def bench(environment):
-    """What all tasks share, made once a process: (params, world, scenarios, textmap, manifest, model, tokenizer).
-
-    scenarios: of validation, those that a run validates on first, then `proposers.episodes` others.
-    """
-    torch.set_num_threads(1)
-    params = config.load()
-    world = World(params.environment(environment), params.scenarios, params.base.operator)
-    scenarios = unseen_validation(world, params.scenarios, params.proposers.episodes, "proposers.episodes")
-    folder = config.root() / "results" / "language_model" / environment
-    return params, world, scenarios, TextMap(world), manifest_of(environment), *embedded.load(folder)
