@@ -291,11 +291,11 @@ def main(environment="", *variants):
         if environment not in PILOTS:
             raise SystemExit(f"no pilots of {environment!r}: give one of {', '.join(PILOTS)}")
         make_model(environment)
-        number = {BASE: 1, **PILOTS[environment]}
-        if unknown := set(variants) - set(number):
-            raise SystemExit(f"no pilot {min(unknown)!r} of {environment}: there are {', '.join(number)}")
-        variants = variants or tuple(number)
-        tasks = [(variant, seed) for variant in variants for seed in range(number[variant])]
+        counts = {BASE: 1, **PILOTS[environment]}
+        if unknown := set(variants) - set(counts):
+            raise SystemExit(f"no pilot {min(unknown)!r} of {environment}: there are {', '.join(counts)}")
+        variants = variants or tuple(counts)
+        tasks = [(variant, seed) for variant in variants for seed in range(counts[variant])]
         tasks.sort(key=lambda task: task[1])  # every variant's first seed first
         found = play_tasks(functools.partial(pilot, environment), tasks, f"{environment} pilots")
         episodes = pd.DataFrame([row for each in found for row in each["episodes"]])[EPISODES]

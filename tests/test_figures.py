@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from made_up_runs import change_training
 from matplotlib.figure import Figure
+from PIL import Image
 from test_ablations import ENV, make  # noqa: F401
 from test_report import EPISODE_EASE, results, row, small_grid, template  # noqa: F401
 
@@ -158,6 +159,8 @@ def test_drawing_changes_no_setting_and_leaves_no_date(grid, results):
     figures.learning_curves(grid, results, folder)
     assert {key: value for key, value in mpl.rcParams.items() if before[key] != value} == {}
     assert b"Software" not in (folder / "learning_curves.png").read_bytes()
+    with Image.open(folder / "learning_curves.png") as drawn:
+        assert drawn.mode == "P", "256 colours"
     assert b"Date" not in (folder / "learning_curves.pdf").read_bytes()
 
 

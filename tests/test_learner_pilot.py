@@ -17,7 +17,7 @@ ACE = "ace_no_recover"  # with which the mechanisms are compared
 
 @pytest.fixture(scope="module")
 def tables():
-    return [pd.read_csv(RESULTS / f"learner_pilot_{name}.csv") for name in ("episodes", "runs")]
+    return [pd.read_csv(RESULTS / f"learner_pilot_{name}") for name in ("episodes.csv.gz", "runs.csv")]
 
 
 @pytest.mark.parametrize("env", learner_pilot.PILOTS)
@@ -125,3 +125,14 @@ def test_settings_are_those_of_the_variant_but_for_the_model():
 def test_an_environment_without_pilots_is_refused(capsys):
     with pytest.raises(SystemExit, match="no pilots of 'case14': give one of wcci2020, neurips2020"):
         learner_pilot.main("case14")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+def test_rows_of_pilots_are_replaced_in_the_same_bytes(tmp_path, name):
+    rows = pd.DataFrame({"env": "a", "variant": ["x", "y"], "seed": 0, "survival": [0.1, 0.2]})
+    learner_pilot.replaced(tmp_path / name, rows, "a", ["x", "y"])
+    first = (tmp_path / name).read_bytes()
+    table = learner_pilot.replaced(tmp_path / name, rows[1:].assign(survival=0.3), "a", ["y"])
+    assert table["survival"].tolist() == [0.1, 0.3]
+    learner_pilot.replaced(tmp_path / name, rows[1:], "a", ["y"])
+    assert (tmp_path / name).read_bytes() == first

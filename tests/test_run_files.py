@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -299,3 +300,9 @@ def test_a_float16_policy_that_does_not_fit_is_one_line(deployed, small_world, t
     with pytest.raises(ValueError, match="is damaged") as error:
         load_policy(path, small_world.catalogue)
     assert "\n" not in str(error.value)
+
+
+def test_a_run_ends_without_git(monkeypatch):
+    assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?", run_files._commit())
+    monkeypatch.setenv("PATH", "")
+    assert run_files._commit() == "unknown"

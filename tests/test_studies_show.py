@@ -42,6 +42,8 @@ def scored(results):
                 for episode, ease in enumerate(EPISODE_EASE):
                     survival = LEVELS.get(variant, 1.0) + (0.01 * seed + ease if variant in LEVELS else 0)
                     score = 100 * survival - 30 if variant in LEVELS else {"grid2op_do_nothing": 0}.get(variant, 80)
+                    if variant == "grid2op_do_nothing":
+                        survival = 1.0 if episode == 0 else 0.5
                     rows.append({"env": env, "variant": variant, "seed": seed, "episode": episode,
                                  "survival": survival, "score": score})  # fmt: skip
         path = results / "studies" / "official_score" / f"{env}.csv"
@@ -57,7 +59,9 @@ def test_official_scores_by_hand(scored):
     assert found["survival"] == pytest.approx(71)
     assert found["ci_low"] < 41 < found["ci_high"]
     assert (found["minus_sac"], found["minus_reconnect"]) == pytest.approx((30, 36))
-    assert (found["n_seeds"], found["n_episodes"]) == (3, len(EPISODE_EASE))
+    assert (found["n_seeds"], found["n_episodes"], found["n_safe"]) == (3, len(EPISODE_EASE), 1)
+    parts = 41 + 100 * EPISODE_EASE[0], 41 + 100 * np.mean(EPISODE_EASE[1:])
+    assert (found["safe"], found["unsafe"]) == pytest.approx(parts), "where Grid2Op's do-nothing agent survives, and elsewhere"
     assert np.isnan(row(table, env="wcci2020", variant="sac")["minus_sac"])
     fixed = row(table, env="wcci2020", variant="grid2op_unprotected")
     assert (fixed["score"], fixed["ci_low"], fixed["ci_high"], fixed["completed"]) == (80, 80, 80, 100)

@@ -10,7 +10,7 @@ from ace.llm.models.embedded import fit
 LORA_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA_BATCH = 16
 LARGE = 50_000_000
-"""Parameters above which activations are computed again for the gradient: the same bits in a fifth of the memory."""
+"""Parameters above which activations are computed again for the gradient: the same bits, in less memory and more time."""
 
 
 def lora_round(model, tokenizer, samples, settings, seed, folder=None):

@@ -65,14 +65,15 @@ def _weights(cell, workspace):
 def _activations(cells, workspace):
     """GB that a LoRA round keeps for its backward pass, over one batch: reckoned from the widths of the layers.
 
-    Of a token and a layer about 8 vectors as wide as the model and 4 as wide as its MLP, in two bytes.
+    Of a token the input of each layer, and of one layer, computed again at its turn, about 8 vectors as wide as the model and 4
+    as wide as its MLP, in two bytes.
     """
     most = 0.0
     for cell in cells:
         if cell.tunes and cell.settings.llm.client == "checkpoint":
             c = config_of(source_of(cell, workspace))
-            wide = [getattr(c, name, 0) for name in ("num_hidden_layers", "hidden_size", "intermediate_size")]
-            most = max(most, LORA_BATCH * SAMPLE_TOKENS * wide[0] * 2 * (8 * wide[1] + 4 * wide[2]) / GB)
+            layers, width, wide = (getattr(c, name, 0) for name in ("num_hidden_layers", "hidden_size", "intermediate_size"))
+            most = max(most, LORA_BATCH * SAMPLE_TOKENS * 2 * (layers * width + 8 * width + 4 * wide) / GB)
     return most
 
 

@@ -207,7 +207,8 @@ def _processors(runs, ours="ace"):
     others = []
     for env in runs.environments:
         trained = {name: [run for run in runs.of(env, name) if run.training is not None] for name in runs.methods_of(env)}
-        makers = {name: {maker(run.provenance.get("cpu", "")) for run in own if run.provenance} for name, own in trained.items()}
+        cpus = {name: {run.provenance.get("cpu", "") for run in own if run.provenance} for name, own in trained.items()}
+        makers = {name: {maker(cpu) or cpu for cpu in found} for name, found in cpus.items()}
         if names := [label(variant) for variant, found in makers.items() if found - {""} - makers.get(ours, found)]:
             others.append(f"{'; '.join(names)} ({grid_label(env)})")
     return notes.note("main.processor", reference=label(ours), methods="; ".join(others)) if others else ""

@@ -19,14 +19,16 @@ FIXED = {
     "grid2op_do_nothing": "Grid2Op's do nothing: the point 0",
     "grid2op_unprotected": "Grid2Op's reconnection, unprotected: the point 80",
 }
-COLUMNS = ["env", "variant", "score", "std", "ci_low", "ci_high", "survival", "completed"]
+COLUMNS = ["env", "variant", "score", "std", "ci_low", "ci_high", "survival", "completed", "safe", "unsafe"]
 COLUMNS += [f"minus_{b}{end}" for b in REFERENCES for end in ("", "_low", "_high")]
-COLUMNS += ["n_seeds", "n_episodes", "scale"]
+COLUMNS += ["n_seeds", "n_episodes", "n_safe", "scale"]
 HEAD = [
     "Grid",
     "Method",
     "Score",
     "[95 %]",
+    "where doing nothing survives",
+    "elsewhere",
     "Survival, %",
     "Completed, %",
     "minus reconnect [95 %]",
@@ -43,13 +45,16 @@ def read_scores(params, results, env):
 
 
 def write_scores(params, results, folder):
-    """Writes official_score.{csv,md,tex} into folder: a row for each method. Returns the table."""
+    """Writes official_score.{csv,md} into folder: a row for each method. Returns the table.
+
+    safe, unsafe: the mean score of the scenarios that Grid2Op's do-nothing agent survives (n_safe of them) and of the others.
+    """
     table = pd.DataFrame(_of_environment(params, results, params.grid.ablations.environment), columns=COLUMNS)
     cells = [_cells(row) for row in table.to_dict("records")]
     first = next(variant for variant in table["variant"] if variant not in FIXED)
     runs = read_cells(params, results, [(params.grid.ablations.environment, first)])
     title = f"Official L2RPN score, {runs.tested(table['n_episodes'].max())}"
-    write_table(folder, "official_score", table, HEAD, cells, title, note("official_score"))
+    write_table(folder, "official_score", table, HEAD, cells, title, note("official_score", safe=table["n_safe"].max()))
     return table
 
 
@@ -57,6 +62,7 @@ def _of_environment(params, results, env):
     played = read_scores(params, results, env)
     variants = list(dict.fromkeys(played["variant"]))
     scores = {variant: _matrix(played, variant, "score") for variant in variants}
+    safe = _matrix(played, "grid2op_do_nothing", "survival")[0] == 1
     rows = []
     for variant in variants:
         survival = 100 * _matrix(played, variant, "survival")
@@ -71,14 +77,17 @@ def _of_environment(params, results, env):
                 else (math.nan, math.nan, math.nan)
             )
         row = [env, variant, summary.mean, summary.std, estimate.low, estimate.high, survival.mean()]
-        rows.append([*row, 100 * (survival == 100).mean(), *leads, *scores[variant].shape, params.scale])
+        parts = [scores[variant][:, where].mean() if where.any() else math.nan for where in (safe, ~safe)]
+        counts = [*scores[variant].shape, safe.sum(), params.scale]
+        rows.append([*row, 100 * (survival == 100).mean(), *parts, *leads, *counts])
     return rows
 
 
 def _cells(row):
     return [
         grid_label(row["env"]), FIXED.get(row["variant"]) or label(row["variant"]), value_with_std(row["score"], row["std"]),
-        f"[{row['ci_low']:.1f}, {row['ci_high']:.1f}]", f"{row['survival']:.1f}", f"{row['completed']:.1f}",
+        f"[{row['ci_low']:.1f}, {row['ci_high']:.1f}]",
+        *("" if math.isnan(row[part]) else f"{row[part]:.1f}" for part in ("safe", "unsafe", "survival", "completed")),
         *(in_points(row, f"minus_{reference}") for reference in REFERENCES), f"{row['n_seeds']} x {row['n_episodes']}",
     ]  # fmt: skip
 
