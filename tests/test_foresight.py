@@ -272,6 +272,6 @@ def test_a_missing_policy_is_named_before_anything_is_played(project, monkeypatc
 
 
 def test_one_action_is_nothing_to_compare(workspace):
-    folder = workspace(lambda raw: raw.update(foresight={"n_candidates": [5, 1], "episodes": 2}))
+    folder = workspace(lambda raw: raw["foresight"].update(n_candidates=[5, 1], episodes=2))
     with pytest.raises(config.ConfigError, match=r"foresight.n_candidates.1 = 1"):
         config.load(folder / "params.yaml")

@@ -342,6 +342,7 @@ def project(tmp_path):
 
 def test_a_workspace_is_renewed_and_keeps_its_results(project):
     folder = workspace.prepare("quick", project / "small.yaml", project)
+    assert (folder / ".venv").is_dir() and not (folder / workspace.PRETRAINED).is_symlink()
     assert (folder / "params.yaml").read_bytes() == (project / "small.yaml").read_bytes()
     assert "analytics = false" in (folder / ".dvc/config").read_text()
     (folder / "results").mkdir()
@@ -350,7 +351,9 @@ def test_a_workspace_is_renewed_and_keeps_its_results(project):
 
     (project / "notebooks/a.ipynb").rename(project / "notebooks/b.ipynb")
     (project / "small.yaml").write_text(yaml.safe_dump(small_params(lambda raw: raw.update(seeds=[2]))))
+    (project / workspace.PRETRAINED).mkdir(parents=True)
     workspace.prepare("quick", project / "small.yaml", project)
+    assert (folder / workspace.PRETRAINED).samefile(project / workspace.PRETRAINED), "where `make pretrained` left it"
     assert [path.name for path in (folder / "notebooks").iterdir()] == ["b.ipynb"]
     assert (folder / "results/x.csv").exists()
     assert (folder / "params.yaml").read_bytes() == (project / "small.yaml").read_bytes()

@@ -15,7 +15,7 @@ from made_up_runs import change_manifest, change_provenance, drop_seed, write_se
 from safetensors.numpy import save_file
 
 from ace.config.host import processor
-from ace.pipeline import recompute
+from ace.pipeline import recompute, workspace
 from ace.pipeline.recompute import Cell, choose
 from ace.pipeline.workspace import WorkspaceError
 from ace.report import compared_values, tables, verify
@@ -538,12 +538,16 @@ def test_what_another_maker_made_is_computed_as_there(project, capfd, monkeypatc
 
 
 def test_an_unfinished_training_goes_on_in_the_same_way_alone(tmp_path):
-    unfinished = tmp_path / "checkpoints/state.pt"
+    unfinished, trained = tmp_path / "checkpoints/state.pt", tmp_path / "checkpoints/results/toy"
+    pretrained = tmp_path / "repository" / workspace.PRETRAINED
+    pretrained.mkdir(parents=True)
     for name, stays in ((None, False), (None, True), ("AMD of old", False), ("AMD of old", True), (None, False)):
-        unfinished.parent.mkdir(exist_ok=True)
+        trained.mkdir(parents=True, exist_ok=True)
         unfinished.touch()
+        workspace.link(tmp_path / workspace.PRETRAINED, pretrained)
         recompute.only_of(name, tmp_path)
-        assert unfinished.exists() == stays
+        assert (unfinished.exists(), trained.exists()) == (stays, stays)
+        assert (tmp_path / workspace.PRETRAINED).samefile(pretrained), "the model of `make pretrained` is not copied"
 
 
 def test_what_cannot_be_imitated_is_compared_with_the_range(project, capfd, monkeypatch):

@@ -192,8 +192,9 @@ def only_of(name, folder):
     """Forgets trainings in the workspace that were left unfinished as on another processor: name, of `imitated`."""
     marker, name = folder / "checkpoints/imitated", name or ""
     if not marker.exists() or marker.read_text() != name:
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        marker.parent.mkdir()
+        for path in [each for each in marker.parent.glob("*") if not each.is_symlink()]:  # the pretrained model is none
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        marker.parent.mkdir(exist_ok=True)
         marker.write_text(name)
 
 

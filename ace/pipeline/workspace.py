@@ -42,6 +42,7 @@ from ace.pipeline.repro import (
 )
 
 WEEKS = "results/chronics"
+PRETRAINED = "checkpoints/pretrained"  # what `make pretrained` leaves
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore", CELLS_FILE)
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
@@ -178,14 +179,20 @@ def prepare(name, params_file, root=ROOT):
     for place in given(root, params_file):
         for path in sorted((root / place).iterdir()):
             copy_changed(path, folder / place / path.name)
-    link = folder / ".venv"
-    if not link.exists():
-        link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(PREFIX, folder))
+    link(folder / ".venv", Path(PREFIX))
+    link(folder / PRETRAINED, root / PRETRAINED)
     if not (folder / ".dvc/config").is_file():
         subprocess.run([*dvc(), "init", "-q", "--no-scm"], cwd=folder, env=surroundings(folder), check=True)
         (folder / ".dvc/config").write_text(DVC_CONFIG)
     return folder
+
+
+def link(path, target):
+    """Makes path a link to a folder that is not copied, where that exists; a folder of the workspace's own stays."""
+    if target.is_dir() and not path.exists():
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(os.path.relpath(target, path.parent))
 
 
 # --- running it -------------------------------------------------------------------------------------------------------
