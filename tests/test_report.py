@@ -257,7 +257,7 @@ def test_main_table_by_hand(params, results):
     header = (results / "main/main.csv").read_text().split("\n")[0]
     assert header == (
         "env,variant,metric,mean,std,iqm,ci_low,ci_high,n_seeds,n_episodes,simulator_calls,llm_calls,scale,"
-        "dc_calls,train_s"
+        "dc_calls,train_s,idle_seeds"
     )
     assert list(table["variant"].unique()) == ["do_nothing", "reconnect", "greedy", "sac", "ace", "ace_no_actor", "ace_no_critic"]
     survival = row(table, env="wcci2020", variant="ace", metric="survival")
@@ -930,6 +930,21 @@ def test_notebooks_are_clean_sources(name):
     assert [cell.id for cell in code if "parameters" in cell.metadata.get("tags", [])] == ["parameters"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert all("  # " in line for line in code[0].source.splitlines())  # each parameter is explained
+
+
+def test_policies_that_never_act_are_counted_below_the_main_table(params, results):
+    env, main = params.grid.environments[0], results / "main/main.md"
+    table, _ = tables.write_main(params, results, results / "main")
+    assert not table["idle_seeds"].any() and "never acted" not in main.read_text(), "do_nothing is no trained policy"
+    path = results / "runs" / env / "sac/episodes.csv"
+    played = pd.read_csv(path)
+    played.loc[played["seed"] > 0, "topology_actions"] = 0
+    played.to_csv(path, index=False)
+    table, _ = tables.write_main(params, results, results / "main")
+    n = len(params.seeds_of("sac"))
+    idle = table.set_index(["env", "variant"])["idle_seeds"].sort_index()
+    assert set(idle[env, "sac"]) == {n - 1} and not idle.drop((env, "sac")).any()
+    assert f"was played: SAC {n - 1} of {n} ({labels.grid_label(env)})." in main.read_text()
 
 
 def test_methods_of_another_makers_processor_are_named_below_the_main_table(params, results):

@@ -28,7 +28,7 @@ SECONDS = {
     "ablation": 40,
     "measure_foresight": 30,
     "measure_lora": 25,
-    "measure_official_score": 30,
+    "measure_official_score": 60,
     "measure_rates": 20,
     "measure_environments": 80,
     "environments_table": 15,

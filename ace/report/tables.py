@@ -95,13 +95,15 @@ def paired(runs, references=None):
 def write_main(params, results, folder, variants=None):
     """Main comparison of the runs under results: <folder>/main.{csv,md,tex} and paired.csv. Returns (table, pairs).
 
-    The CSV has COLUMNS and dc_calls, train_s (wall seconds of one run's training).
+    The CSV has COLUMNS and dc_calls, train_s (wall seconds of one run's training), idle_seeds (of how many the tested policy
+    never acts).
     """
     runs = read(params, results, variants or main_methods(params))
     table, pairs = summarise(runs), paired(runs)
     methods = list(zip(table["env"], table["variant"], strict=True))
     table["dc_calls"] = [round(runs.spent(*method, "dc_calls")) for method in methods]
     table["train_s"] = [runs.seconds(*method, "train") for method in methods]
+    table["idle_seeds"] = [_idle_seeds(runs, *method) for method in methods]
     write_csv(table, Path(folder) / "main.csv")
     write_csv(pairs, Path(folder) / "paired.csv")
     parts = {}
@@ -191,7 +193,7 @@ def _main_note(params, runs):
         elif variant not in LABELS:
             settings = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in changes(params, variant).items())
             methods.append(f"- {label(variant)}: {notes.note('main.other', settings=settings or 'no setting of its own')}")
-    return "\n\n".join(filter(None, [notes.note("main"), "\n".join(methods), _processors(runs)]))
+    return "\n\n".join(filter(None, [notes.note("main"), "\n".join(methods), _idle(runs), _processors(runs)]))
 
 
 def changes(params, variant):
@@ -200,6 +202,21 @@ def changes(params, variant):
     for section, value in params.variants.get(variant, {}).items():
         flat |= {f"{section}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {section: value}
     return flat
+
+
+def _idle_seeds(runs, env, variant):
+    """Number of seeds whose trained policy took no topology action in the whole test."""
+    return sum(run.training is not None and not run.episodes["topology_actions"].any() for run in runs.of(env, variant))
+
+
+def _idle(runs):
+    """Of which methods some tested policies never act, by grid, as a sentence; "" of none."""
+    grids = []
+    for env in runs.environments:
+        counts = {variant: _idle_seeds(runs, env, variant) for variant in runs.methods_of(env)}
+        if found := [f"{label(v)} {n} of {len(runs.of(env, v))}" for v, n in counts.items() if n]:
+            grids.append(f"{', '.join(found)} ({grid_label(env)})")
+    return notes.note("main.idle", methods="; ".join(grids)) if grids else ""
 
 
 def _processors(runs, ours="ace"):
