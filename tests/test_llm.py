@@ -198,9 +198,18 @@ def test_lora_round_gives_a_new_model_and_leaves_the_old_one(trained, pairs, mon
     other = [(prompt, pairs[(i + 1) % 8][1]) for i, (prompt, _) in enumerate(pairs)]
     settings = config.settings.Finetune(enabled=True, every=1, draw="d_llm", samples=8, epochs=20, rank=8, lr=1e-2, heldout=0)
     tuned = finetune.lora_round(model, tokenizer, other, settings, seed=3)
+    made, enable = [], type(model).activation_checkpointing_enable
+
+    def spy(self, *how, **more):
+        enable(self, *how, **more)
+        made.append(self.is_activation_checkpointing)
+
+    monkeypatch.setattr(type(model), "activation_checkpointing_enable", spy)
+    finetune.lora_round(model, tokenizer, other[:1], settings, seed=3)
+    assert not made, "a small model keeps its activations"
     monkeypatch.setattr(finetune, "LARGE", 0)  # activations computed again: the same gradients
     again = finetune.lora_round(model, tokenizer, other, settings, seed=3)
-    assert not again.is_activation_checkpointing
+    assert made == [True] and not again.is_activation_checkpointing
     monkeypatch.undo()
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert tuned.state_dict().keys() == before.keys()  # merged: no adapter is left

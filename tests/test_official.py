@@ -1,6 +1,7 @@
 """The official score: the same as Grid2Op's scorer gives on folders of chronics, its fixed points, and runs as rows."""
 
 import bz2
+import itertools
 import json
 import shutil
 import warnings
@@ -299,12 +300,18 @@ def test_no_score_where_an_opponent_acts(workspace, monkeypatch):
 
 
 def test_committed_scores_are_of_the_committed_runs(params):
-    """Played again for the score, every run lasts as long as in its own test."""
+    """Played again for the score, on Grid2Op itself, every run lasts as long as in its own test, but one (deviation 15)."""
+    other = {}
     env = params.grid.ablations.environment
     table = pd.read_csv(ROOT / "results/studies/official_score" / f"{env}.csv")
     for (variant, seed), rows in table[~table["variant"].isin(official.FIXED)].groupby(["variant", "seed"]):
         test = frame(read_cell(cell_folder(ROOT / "results", env, variant))[seed].of_split("test")).set_index("episode")
         assert len(rows) == params.official_score.episodes
-        assert rows["survived_steps"].tolist() == test.loc[rows["episode"], "survived_steps"].tolist(), (variant, seed)
+        steps = rows.set_index("episode")["survived_steps"]
+        differs = steps[steps != test.loc[steps.index, "survived_steps"]]
+        other |= {(variant, seed, episode): (n, test["survived_steps"][episode]) for episode, n in differs.items()}
+    assert other == {("ace_no_critic", 9, 18): (10, 11)}
+    methods = [*official.FIXED, *itertools.chain(*params.played("official_score", env))]
+    assert list(dict.fromkeys(table["variant"])) == methods
     fixed = table.groupby("variant")["score"]
     assert fixed.min()["grid2op_do_nothing"] == fixed.max()["grid2op_do_nothing"] == 0

@@ -58,7 +58,8 @@ def test_official_scores_by_hand(scored):
     assert found["score"] == pytest.approx(41) and found["std"] == pytest.approx(1)  # seeds at 40, 41, 42
     assert found["survival"] == pytest.approx(71)
     assert found["ci_low"] < 41 < found["ci_high"]
-    assert (found["minus_sac"], found["minus_frequency_refine"]) == pytest.approx((30, -39))
+    assert (found["minus_reconnect"], found["minus_sac"]) == pytest.approx((36, 30))
+    assert np.isnan(found["minus_frequency_refine"]), "which this grid does not run"
     assert (found["n_seeds"], found["n_episodes"], found["n_safe"]) == (3, len(EPISODE_EASE), 1)
     parts = 41 + 100 * EPISODE_EASE[0], 41 + 100 * np.mean(EPISODE_EASE[1:])
     assert (found["safe"], found["unsafe"]) == pytest.approx(parts), "where Grid2Op's do-nothing agent survives, and elsewhere"

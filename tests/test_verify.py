@@ -473,7 +473,12 @@ def test_verify_recomputes_beside_the_committed_results_and_catches_what_was_cha
     assert "1 cell, about 7 min" in shown and "minutes of play" in shown, "what takes long shows its progress"
 
     change_manifest(project / "results", "toy/a/seed=1", settings={"method": "sad"})
+    pretrained, inside = project / workspace.PRETRAINED, project / "verify" / workspace.PRETRAINED
+    pretrained.mkdir(parents=True)
     assert recompute.verify("toy/a", "0", root=project) == 0, "only the seed that was asked for"
+    assert inside.samefile(pretrained) and not inside.parent.is_symlink(), "the model is not copied, nor states beside it shared"
+    pretrained.rmdir()
+    assert recompute.verify("toy/a", "0", root=project) == 0 and not inside.is_symlink(), "nor a link to nothing left"
     assert recompute.verify("toy/a", "1", root=project) == 1
     assert "seed=1  settings" in capfd.readouterr().out
 
@@ -538,16 +543,12 @@ def test_what_another_maker_made_is_computed_as_there(project, capfd, monkeypatc
 
 
 def test_an_unfinished_training_goes_on_in_the_same_way_alone(tmp_path):
-    unfinished, trained = tmp_path / "checkpoints/state.pt", tmp_path / "checkpoints/results/toy"
-    pretrained = tmp_path / "repository" / workspace.PRETRAINED
-    pretrained.mkdir(parents=True)
+    unfinished = tmp_path / "checkpoints/state.pt"
     for name, stays in ((None, False), (None, True), ("AMD of old", False), ("AMD of old", True), (None, False)):
-        trained.mkdir(parents=True, exist_ok=True)
+        unfinished.parent.mkdir(exist_ok=True)
         unfinished.touch()
-        workspace.link(tmp_path / workspace.PRETRAINED, pretrained)
         recompute.only_of(name, tmp_path)
-        assert (unfinished.exists(), trained.exists()) == (stays, stays)
-        assert (tmp_path / workspace.PRETRAINED).samefile(pretrained), "the model of `make pretrained` is not copied"
+        assert unfinished.exists() == stays
 
 
 def test_what_cannot_be_imitated_is_compared_with_the_range(project, capfd, monkeypatch):

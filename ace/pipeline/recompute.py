@@ -27,7 +27,17 @@ from ace.config.host import maker, processor
 from ace.pipeline.kernel import PYTHON
 from ace.pipeline.repro import ROOT, WorkspaceError, ended, minutes, running, surroundings
 from ace.pipeline.vendor import imitating
-from ace.pipeline.workspace import MAKING, TRAINED, WEEKS, check, copy_changed, prepare, read_pipeline
+from ace.pipeline.workspace import (
+    MAKING,
+    PRETRAINED,
+    TRAINED,
+    WEEKS,
+    check,
+    copy_changed,
+    link,
+    prepare,
+    read_pipeline,
+)  # fmt: skip
 from ace.run_files import POLICY, note_provenance, policy_digest, read_cell, read_provenance, seeds_in
 
 FOLDER, RUNS = "verify", "results/runs/"
@@ -192,9 +202,8 @@ def only_of(name, folder):
     """Forgets trainings in the workspace that were left unfinished as on another processor: name, of `imitated`."""
     marker, name = folder / "checkpoints/imitated", name or ""
     if not marker.exists() or marker.read_text() != name:
-        for path in [each for each in marker.parent.glob("*") if not each.is_symlink()]:  # the pretrained model is none
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        marker.parent.mkdir(exist_ok=True)
+        shutil.rmtree(marker.parent, ignore_errors=True)
+        marker.parent.mkdir()
         marker.write_text(name)
 
 
@@ -293,6 +302,7 @@ def _verify(name, seed, root, folder):
         here, variables = imitated(cell, seeds, root)
         if cell.kind in {*TRAINED, "deployed"}:
             only_of(here, folder)
+            link(folder / PRETRAINED, root / PRETRAINED)
         problem = recompute(cell, seeds, folder, variables)
         if problem:
             print(f"  error: {problem}", flush=True)

@@ -42,7 +42,7 @@ from ace.pipeline.repro import (
 )
 
 WEEKS = "results/chronics"
-PRETRAINED = "checkpoints/pretrained"  # what `make pretrained` leaves
+PRETRAINED = "checkpoints/pretrained/SmolLM2-135M-Instruct"  # what `make pretrained` leaves
 COPIED = ("ace", "notebooks", "docs", WEEKS, "README.md", ".dvcignore", CELLS_FILE)
 GENERATED = {"__pycache__", ".ipynb_checkpoints"}
 MAKING = "chronics"  # the stage of the weeks
@@ -189,10 +189,11 @@ def prepare(name, params_file, root=ROOT):
 
 def link(path, target):
     """Makes path a link to a folder that is not copied, where that exists; a folder of the workspace's own stays."""
+    if path.is_symlink() and not path.exists():
+        path.unlink()
     if target.is_dir() and not path.exists():
-        path.unlink(missing_ok=True)
-        path.parent.mkdir(exist_ok=True)
-        path.symlink_to(os.path.relpath(target, path.parent))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(os.path.relpath(target.absolute(), path.parent.resolve()))
 
 
 # --- running it -------------------------------------------------------------------------------------------------------

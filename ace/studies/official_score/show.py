@@ -14,7 +14,7 @@ from ace.report.labels import grid_label, label
 from ace.report.notes import note
 from ace.report.runs import read_cells, read_played
 
-REFERENCES = ["sac", "frequency_refine"]
+REFERENCES = ["reconnect", "sac", "frequency_refine"]
 FIXED = {
     "grid2op_do_nothing": "Grid2Op's do nothing: the point 0",
     "grid2op_unprotected": "Grid2Op's reconnection, unprotected: the point 80",
@@ -31,6 +31,7 @@ HEAD = [
     "elsewhere",
     "Survival, %",
     "Completed, %",
+    "minus reconnect [95 %]",
     "minus SAC [95 %]",
     "minus lookup table [95 %]",
 ]
