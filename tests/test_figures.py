@@ -160,7 +160,7 @@ def test_drawing_changes_no_setting_and_leaves_no_date(grid, results):
     assert {key: value for key, value in mpl.rcParams.items() if before[key] != value} == {}
     assert b"Software" not in (folder / "learning_curves.png").read_bytes()
     with Image.open(folder / "learning_curves.png") as drawn:
-        assert drawn.mode == "P", "256 colours"
+        assert drawn.mode == "P" and len(drawn.getcolors()) <= 64
     assert b"Date" not in (folder / "learning_curves.pdf").read_bytes()
 
 
