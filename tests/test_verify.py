@@ -20,7 +20,7 @@ from ace.pipeline.recompute import Cell, choose
 from ace.pipeline.workspace import WorkspaceError
 from ace.report import compared_values, tables, verify
 from ace.report.compared_values import NOT_JUDGED, OUTSIDE, WITHIN
-from ace.run_files import POLICY, TRANSCRIPT, policy_digest, read_cell
+from ace.run_files import POLICY, TRANSCRIPT, SeedFiles, policy_digest, read_cell
 
 TABLE = "env,variant,mean,evidence\ncase14,sac,36.25,ace 81.29\ncase14,ace,81.3,\n"
 OTHER = "another processor"
@@ -361,6 +361,23 @@ def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
     ((cell, seeds),) = choose(cells, committed, "toy/a", "2")
     assert cell.parts(seeds) == ["results/runs/toy/a/seed=2"]
     assert recompute.seconds(cell, seeds, committed) == 90.0
+
+
+def test_all_episodes_of_a_baseline_count_in_its_time_and_not_the_test_alone(tmp_path, monkeypatch):
+    rows = [{"split": "test"}] * 2 + [{"split": "redraw_1"}] * 6
+    played = SeedFiles({}, rows, None, tmp_path)
+    monkeypatch.setattr(recompute, "read_cell", lambda folder: {0: played})
+    monkeypatch.setattr(recompute, "noted", lambda *of: [{"wall_s": {"evaluate": 10.0}}])
+
+    def took(kind):
+        return recompute.seconds(Cell(f"{kind}@toy-b", "true", ["results/runs/toy/b"], [0]), [0], tmp_path)
+
+    assert (took("baseline"), took("train")) == (40.0, 10.0)
+    played.episodes[:2] = []
+    assert took("baseline") == 10.0, "no test to compare with"
+    monkeypatch.undo()
+    monkeypatch.setattr(recompute, "noted", lambda *of: [{"wall_s": {"evaluate": 10.0}}])
+    assert took("baseline") == 10.0, "no files: said when they are compared"
 
 
 @pytest.mark.parametrize(

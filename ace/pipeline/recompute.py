@@ -44,7 +44,7 @@ FOLDER, RUNS = "verify", "results/runs/"
 LONG = {"language_model", "language_models", "pretrained_model", "also_model", "deployed"}
 LONG |= {f"measure_{study}" for study in ("environments", "foresight", "lora", "official_score", "rates")}
 """They train or play for minutes: only by name."""
-CHEAP_S = 60.0  # a method that learns nothing is cheap if its run took no longer
+CHEAP_S = 40.0  # a method that learns nothing is cheap if its run took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate
 ALL_SEEDS = "-p seeds []"  # in the command of a stage that makes runs: those of params.yaml
 
@@ -106,7 +106,18 @@ def seconds(cell, seeds, root):
     if not cell.seeds:
         return LONG_S if cell.kind in LONG else CHEAP_OTHER_S
     walls = [each.get("wall_s", {}) for each in noted(cell, seeds, root)]
-    return sum(wall.get("train", 0.0) + wall.get("evaluate", 0.0) for wall in walls)
+    return sum(wall.get("train", 0.0) + wall.get("evaluate", 0.0) for wall in walls) * _played(cell, root)
+
+
+def _played(cell, root):
+    """All episodes of a baseline's cell, as a multiple of the test's, which alone were timed (other draws, lower limits, ...);
+    1 of a trained cell, in whose time they count little, and where the runs can't be read, which the comparison will say."""
+    try:
+        runs = [run for out in cell.outs for run in read_cell(root / out).values()] if cell.kind not in TRAINED else []
+    except (OSError, ValueError):
+        return 1.0
+    test = sum(len(run.of_split("test")) for run in runs)
+    return sum(len(run.episodes) for run in runs) / test if test else 1.0
 
 
 def choose(cells, root, name="", seed="", draw=random.choice):
