@@ -353,6 +353,21 @@ def test_without_a_cell_all_that_is_cheap_and_one_trained_seed_are_chosen(cells,
     assert [(cell.name, seeds) for cell, seeds in drawn[0]] == [("toy/a", [seed]) for seed in (0, 1, 2)]
 
 
+def test_the_seed_that_is_drawn_took_minutes_at_most_or_there_is_no_such(cells, committed):
+    drawn = []
+
+    def draw(options):
+        drawn.append([seeds for _, seeds in options])
+        return options[0]
+
+    for seed, train_s in enumerate((recompute.SHORT_S + 1, recompute.SHORT_S, recompute.SHORT_S + 2)):
+        change_provenance(committed / "results", f"toy/a/seed={seed}", {"wall_s": {"train": train_s, "evaluate": 0.0}})
+    choose(cells, committed, draw=draw)
+    change_provenance(committed / "results", "toy/a/seed=1", {"wall_s": {"train": recompute.SHORT_S, "evaluate": 1.0}})
+    choose(cells, committed, draw=draw)
+    assert drawn == [[[1]], [[0], [1], [2]]]
+
+
 def test_a_named_cell_is_chosen_whole_or_by_seed(cells, committed):
     ((cell, seeds),) = choose(cells, committed, "toy/a")
     for stage in ("train@toy-a", "other_model@toy-a"):

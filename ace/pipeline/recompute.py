@@ -1,6 +1,6 @@
 """Recomputes cells of the pipeline in verify/ and tells for each number whether it agrees with the committed one.
 
-    python -m ace.pipeline.recompute                                    all that is cheap, and a trained seed at random
+    python -m ace.pipeline.recompute                                    all that is cheap, and a short trained seed at random
     python -m ace.pipeline.recompute --cell wcci2020/ace --seed 0       one cell, one seed
     python -m ace.pipeline.recompute --cell paper@10_table_main         any other stage with results
 
@@ -44,7 +44,8 @@ FOLDER, RUNS = "verify", "results/runs/"
 LONG = {"language_model", "language_models", "pretrained_model", "also_model", "deployed"}
 LONG |= {f"measure_{study}" for study in ("environments", "foresight", "lora", "official_score", "rates")}
 """They train or play for minutes: only by name."""
-CHEAP_S = 40.0  # a method that learns nothing is cheap if its run took no longer
+CHEAP_S = 25.0  # a method that learns nothing is cheap if its run took no longer
+SHORT_S = 180.0  # the trained seed that is drawn at random took no longer
 CHEAP_OTHER_S, LONG_S = 10.0, 400.0  # what a table or figure takes, and one of LONG, for the estimate
 ALL_SEEDS = "-p seeds []"  # in the command of a stage that makes runs: those of params.yaml
 
@@ -128,7 +129,8 @@ def choose(cells, root, name="", seed="", draw=random.choice):
         cheap = [(cell, cell.seeds) for cell in cells.values() if is_cheap(cell, root)]
         cheap.sort(key=lambda chosen: bool(chosen[0].seeds))  # a table is made from the committed runs and their times
         trained = [(cell, [number]) for cell in cells.values() if cell.kind in TRAINED for number in cell.seeds]
-        return cheap + ([draw(trained)] if trained else [])
+        short = [each for each in trained if seconds(*each, root) <= SHORT_S]
+        return cheap + ([draw(short or trained)] if trained else [])
     cell = named(cells, name)
     if cell is None:
         close = difflib.get_close_matches(name.rpartition("@")[2].replace("-", "/"), cells, n=4, cutoff=0.7)
@@ -302,7 +304,8 @@ def _verify(name, seed, root, folder):
         print(f"left out, {len(weeks)} grids: {of_weeks(weeks)}")
     long = [cell.name for cell in cells.values() if cell.kind not in TRAINED and not is_cheap(cell, root)]
     if long and not name:
-        undrawn = ", and all trained seeds but one" if any(cell.kind in TRAINED for cell in cells.values()) else ""
+        some = f", and all trained seeds but one of those that took up to {SHORT_S / 60:.0f} minutes"
+        undrawn = some if any(cell.kind in TRAINED for cell in cells.values()) else ""
         print(f"left out, since each takes minutes: {', '.join(long)}{undrawn}; CELL=... recomputes one")
     wrong, begin_s = [], time.monotonic()
     for number, (cell, seeds) in enumerate(chosen, start=1):
