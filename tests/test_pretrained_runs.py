@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from conftest import run, small_params
 from test_experiment import files
@@ -19,13 +20,13 @@ from ace.config.host import processor
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
-from ace.llm.models import corpus, pretrained, training, tuning
+from ace.llm.models import checkpoint, corpus, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
-from ace.llm.text import TextMap
+from ace.llm.text import ParseFailure, TextMap
 from ace.report.runs import ReportError
 from ace.studies.pretrained import bench as proposing
+from ace.studies.pretrained import head, show, transcripts, transfer
 from ace.studies.pretrained import measure as study
-from ace.studies.pretrained import show, transcripts
 
 TUNED, RUNS = "results/pretrained_model/case14", "results/studies/pretrained/case14/runs.json"
 SMALL = {"form": "transplanted", "seed": 7, "states": 30, "heldout_share": 0.2, "heldout": 8, "rank": 2, "batch_size": 4,
@@ -146,14 +147,18 @@ def test_without_the_base_a_run_ends_in_one_line(project, tmp_path, monkeypatch)
     assert "\n" not in str(error.value)
 
 
+def few_states(patch):
+    patch.setattr(proposing, "distinct_states", lambda params, world, whatif, name, actions: proposing.heldout_states(
+        world, whatif, actions, params.language_model.shortlist, params.base.refine.margin, 8, 7
+    )[0])  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def measured(project):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         patch.setenv("ACE_JOBS", "1")
-        patch.setattr(proposing, "distinct_states", lambda params, world, whatif, name, actions: proposing.heldout_states(
-            world, whatif, actions, params.language_model.shortlist, params.base.refine.margin, 8, 7
-        )[0])  # fmt: skip
+        few_states(patch)
         yield study.measure("case14", "results", progress=False)
 
 
@@ -169,6 +174,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     rates = measured[measured["metric"].isin(["one_proposal", "five_rounds"])]
     assert len(set(rates["n"])) == 1 and rates["value"].between(0, 1).all()
     value = measured.set_index(["proposer", "states", "metric"])["value"]
+    assert ("zero_shot", 0, "one_proposal") in value.index and ("zero_shot", 0, "five_rounds") not in value.index, "asked once"
     for other in ("random_weights", "from_scratch", "classifier", "frequency"):
         difference = value["finetuned", 30, "one_proposal"] - value[other, 30, "one_proposal"]
         assert value["finetuned", 30, f"one_proposal_minus_{other}"] == pytest.approx(difference, abs=2e-4)
@@ -187,7 +193,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     monkeypatch.chdir(project)
     monkeypatch.setenv("ACE_JOBS", "1")
     with monkeypatch.context() as patch:
-        patch.setattr(study, "one", None)
+        patch.setattr(study, "one", pytest.fail)
         pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
     kept = json.loads((project / RUNS).read_text())["runs"]
     assert len(kept) == 1 + 2 * (4 * 2 + 1)
@@ -282,6 +288,91 @@ def test_a_killed_tuning_of_the_study_goes_on(project, measured, monkeypatch):
     table = again()
     assert steps[0] == SMALL["look_every"] and set(table["proposer"]) == {"finetuned", "majority"}
     assert not state.exists()
+
+
+def test_what_learned_elsewhere_is_asked_with_the_words_of_the_grid(project, measured, tmp_path, monkeypatch):
+    monkeypatch.chdir(project)
+    tuned, words = project / TUNED, project / "results/language_model/case14"
+    model, tokenizer = checkpoint.load(tuned)
+    rows, vocabulary = model.get_input_embeddings().weight.detach().clone(), tokenizer.get_vocab()
+    raw = json.loads((words / checkpoint.WORDS).read_text())
+    old, last = max((word for word in vocabulary if word.startswith("load ")), key=vocabulary.get), len(raw["model"]["vocab"])
+    raw["model"]["vocab"] = {("load 99" if word == old else word): i for word, i in raw["model"]["vocab"].items()}
+    (tmp_path / checkpoint.WORDS).write_text(json.dumps(raw))
+    moved, new = transfer.in_words_of(tmp_path, model, tokenizer)
+    place, found = vocabulary[old], moved.get_input_embeddings().weight.detach()
+    assert new.get_vocab()["load 99"] == place and len(found) >= last
+    kept = [i for i in range(len(rows)) if i != place]
+    assert torch.equal(found[kept], rows[kept])
+    base = checkpoint.in_form("transplanted", tmp_path)[0].get_input_embeddings().weight
+    assert torch.equal(found[place], base[place]) and not torch.equal(found[place], rows[place])
+    assert moved.get_output_embeddings().weight is moved.get_input_embeddings().weight
+
+
+def test_what_learned_on_the_grid_itself_answers_as_there(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    shutil.copytree(project / "results/studies/pretrained", project / "moved/studies/pretrained")
+    table = transfer.measure("case14", "case14", "moved", progress=False)
+    kept = json.loads((project / "moved/studies/pretrained/case14/runs.json").read_text())["runs"]
+    for name in ("finetuned", "frequency"):
+        assert kept[f"{name}@case14-30-7"]["values"] == kept[f"{name}-30-7"]["values"], name
+    at = table[table["states"] == 30].set_index(["proposer", "metric"])
+    assert at["n"]["finetuned", "one_proposal_minus_finetuned@case14"] == 8
+    one, other = (at["value"][f"{name}@case14", "one_proposal"] for name in ("finetuned", "from_scratch"))
+    assert at["value"]["finetuned@case14", "one_proposal_minus_from_scratch@case14"] == pytest.approx(one - other, abs=2e-4)
+    rows = {row[1]: row for row in show.cells(table)}
+    assert rows["Pretrained, fine-tuned, learned on case14"][4] and rows["Lookup table, learned on case14"][2] == "30"
+    assert transfer.main(["case14", "nowhere"]) == 1
+
+
+def test_an_action_that_the_other_grid_lacks_moves_no_lookup_table(project):
+    one, other = textmap_of("l2rpn_case14_sandbox"), textmap_of("l2rpn_case14_sandbox")
+    ids = [0, 5, int(np.argmax(one.catalogue.sub))]
+    assert transfer.same_actions(ids, one, other) == ids
+    smaller = SimpleNamespace(parse_action=lambda reply: ParseFailure("no such substation"))
+    assert transfer.same_actions(ids, one, smaller) is None
+
+
+def test_a_head_reads_the_last_token_of_the_prompt(project, monkeypatch):
+    monkeypatch.chdir(project)
+    params = config.load()
+    world = World(params.environment("case14"), params.scenarios, params.base.operator)
+    textmap, heldout = TextMap(world), [visit.state for visit in corpus.build(params, "case14").visits]
+    model, tokenizer = checkpoint.load(project / TUNED, "case14")
+    found = head.hidden_states(model, tokenizer, textmap, heldout)
+    assert set(found) == {textmap.state(state) for state in heldout} and len(found) > head.BATCH
+    for state in heldout[::17]:
+        ids = tokenizer([textmap.actor_prompt(textmap.state(state), [])], return_tensors="pt")["input_ids"]
+        with torch.inference_mode():
+            alone = model.model(input_ids=ids).last_hidden_state[0, -1]
+        assert np.allclose(found[textmap.state(state)], alone, atol=1e-4)
+    features = head.standardised(found, textmap, heldout)
+    rows = np.stack([features(state) for state in heldout])
+    assert rows.dtype == np.float32 and np.allclose(rows.mean(axis=0), 0, atol=1e-3) and rows.std(axis=0).max() < 1.01
+
+
+def test_heads_join_the_study(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    shutil.copytree(project / "results/studies/pretrained", project / "headed/studies/pretrained")
+    bodies, read = [], head.hidden_states
+    monkeypatch.setattr(head, "hidden_states", lambda model, *given: (bodies.append(model), read(model, *given))[1])
+    table = head.measure("case14", "headed", progress=False)
+    assert len(bodies) == 1 + 1 + 2, "once where no weights are drawn, else once a seed"
+    rows = table[table["proposer"].str.startswith("head_") & table["metric"].eq("one_proposal")]
+    assert set(zip(rows["proposer"], rows["states"], rows["seeds"], strict=True)) == {
+        ("head_finetuned", 30, 2), *((f"head_{body}", size, 2) for body in ("pretrained", "random_weights") for size in (10, 30))
+    }  # fmt: skip
+    at = table[table["states"] == 30].set_index(["proposer", "metric"])["value"]
+    for one, other in (("finetuned", "head_finetuned"), ("head_pretrained", "head_random_weights")):
+        difference = at[one, "one_proposal"] - at[other, "one_proposal"]
+        assert at[one, f"one_proposal_minus_{other}"] == pytest.approx(difference, abs=2e-4)
+    names = [row[1] for row in show.cells(table)]
+    assert "Head on the tuned body" in names and len(set(names)) == len(show.NAMES)
+    assert head.main(["nowhere"]) == 1
 
 
 def test_the_more_frequent_sign_is_a_baseline_of_the_critic():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,14 @@ class Bench:
             found["one_proposal_scored_minus_written"] = np.subtract(hits, found["one_proposal"][:SCORED], dtype=float)
         return found
 
+    def asked_once(self, model, tokenizer, name):
+        """`asked` for a first proposal alone: in the native form four further rounds take hours."""
+        once, base = copy(self), self.params.base
+        refine = base.refine.model_copy(update={"rounds": 1})
+        once.params = self.params.model_copy(update={"base": base.model_copy(update={"refine": refine})})
+        found = once.asked(model, tokenizer, name, fast=True)
+        return {metric: values for metric, values in found.items() if metric != "five_rounds"}
+
     def ranked(self, actor):
         """The same of a proposer without language: it judges nothing, and all that it proposes can be read."""
         return {metric: values for (_, metric), values in outcomes_of(self.params, "", actor, self.states).items()}
@@ -106,7 +115,7 @@ def one(bench, proposer, size, seed, state):
     settings = bench.params.pretrained_model.model_copy(update={"seed": seed})
     words = config.root() / "results" / "language_model" / bench.environment
     if proposer == "zero_shot":
-        return bench.asked(*checkpoint.in_form("native"), proposer, fast=True)
+        return bench.asked_once(*checkpoint.in_form("native"), proposer)
     tuned = config.root() / checkpoint.TUNED.replace("{env}", bench.environment)
     if proposer == "finetuned" and tuning.is_made_with(tuned, settings.model_copy(update={"states": size})):
         return bench.asked(*checkpoint.load(tuned, bench.environment), proposer, fast=True)

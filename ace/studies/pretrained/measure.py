@@ -22,6 +22,7 @@ states, model files and versions (`bench.identity_of`); runs of different ones d
 import argparse
 import json
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,11 @@ from ace.studies.pretrained.bench import LEARNING, PROPOSERS, Bench, identity_of
 from ace.trained_policies import write_rows
 
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
+COMPARED = {
+    "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned"),
+    "head_pretrained": ("head_random_weights", "classifier"),
+}
+"""Whose first proposals are compared with those of which others that learned from as many states (zero_shot: from none)."""
 UNDRAWN = ("zero_shot", "frequency", "majority")
 """Of one seed, the first in params.yaml: nothing is drawn in what they learn."""
 
@@ -48,29 +54,35 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
 
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
     of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios (of
-    critic_sign over episodes). one_proposal_minus_<proposer>, of finetuned: the paired difference on the same states, both of the
-    same size, over the seeds that both have. one_proposal_scored[_minus_written]: the action with the highest score in the place
-    of the one that was written.
+    critic_sign over episodes). one_proposal_minus_<proposer>, of those in COMPARED and of finetuned@<grid> (`transfer.py`): the
+    paired difference on the same states, both of the same size, over the seeds that both have.
+    one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
     params = config.load()
     params.environment(environment)
     settings = validated(PretrainedModel, params.pretrained_model.model_dump() | only, "", "the study's selection")
-    base = pretrained.folder()  # before anything is made
-    bench = Bench(params, environment, progress)
-    place = config.root() / pretrained.PLACE / "study" / environment
-    place.mkdir(parents=True, exist_ok=True)
-    path = config.root() / output / "studies" / "pretrained" / environment / "runs.json"
-    identity = identity_of(bench, settings, base)
-    table = _add(path, identity, {}, bench)
+    pretrained.folder()  # before anything is made
+    bench, wanted = Bench(params, environment, progress), {}
     for proposer, size in [("zero_shot", 0), *((each, size) for size in settings.sizes for each in LEARNING)]:
         for seed in params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds:
-            name = f"{proposer}-{size}-{seed}"
-            if proposer not in proposers:
-                continue
-            with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
-                if name not in _read(path, identity):
-                    values = _plain(one(bench, proposer, size, seed, place / f"{identity}-{name}.pt"))
-                    table = _add(path, identity, {name: {"processor": processor(), "values": values}}, bench)
+            if proposer in proposers:
+                wanted[f"{proposer}-{size}-{seed}"] = partial(one, bench, proposer, size, seed)
+    return made(bench, settings, output, wanted)
+
+
+def made(bench, settings, output, wanted):
+    """Make the missing ones of wanted, {"<proposer>-<size>-<seed>": (file for a state) -> {metric: values}}, and return the table
+    of all runs that are kept. settings: config.PretrainedModel."""
+    place = config.root() / pretrained.PLACE / "study" / bench.environment
+    place.mkdir(parents=True, exist_ok=True)
+    path = config.root() / output / "studies" / "pretrained" / bench.environment / "runs.json"
+    identity = identity_of(bench, settings, pretrained.folder())
+    table = _add(path, identity, {}, bench)
+    for name, values in wanted.items():
+        with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
+            if name not in _read(path, identity):
+                run = {"processor": processor(), "values": _plain(values(place / f"{identity}-{name}.pt"))}
+                table = _add(path, identity, {name: run}, bench)
     return table
 
 
@@ -153,10 +165,12 @@ def table_of(environment, found, groups, episodes):
     rows = []
     for (proposer, size), runs in sorted(found.items(), key=lambda each: each[0][::-1]):
         columns = {metric: [run[metric] for run in runs.values()] for metric in next(iter(runs.values()))}
-        if proposer == "finetuned":
-            for other, of in {"zero_shot": 0, **dict.fromkeys(LEARNING[1:], size)}.items():
-                if pairs := _pairs(runs, found.get((other, of), {}), other):
-                    columns[f"one_proposal_minus_{other}"] = [np.subtract(a, b) for a, b in pairs]
+        others = [*COMPARED.get(proposer.partition("@")[0], ())]
+        if proposer.startswith("finetuned"):
+            others += sorted(name for name, _ in found if "@" in name and name != proposer)
+        for other in others:
+            if pairs := _pairs(runs, found.get((other, 0 if other == "zero_shot" else size), {}), other):
+                columns[f"one_proposal_minus_{other}"] = [np.subtract(a, b) for a, b in pairs]
         for metric, each in columns.items():
             labels = (episodes if metric == "critic_sign" else groups)[: len(each[0])]
             values = np.concatenate(each)
@@ -169,7 +183,8 @@ def table_of(environment, found, groups, episodes):
 
 def _pairs(runs, others, other):
     """[(first proposals of a run, those of the other with the same seed)]; the one run of what draws nothing goes with each."""
-    of = {seed: next(iter(others.values())) for seed in runs} if others and other in UNDRAWN else others
+    undrawn = other.partition("@")[0] in UNDRAWN
+    of = {seed: next(iter(others.values())) for seed in runs} if others and undrawn else others
     return [(runs[seed]["one_proposal"], of[seed]["one_proposal"]) for seed in sorted(set(runs) & set(of))]
 
 

@@ -22,9 +22,13 @@ NAMES = {
     "classifier": "Classifier",
     "frequency": "Lookup table",
     "majority": "More frequent sign",
+    "head_finetuned": "Head on the tuned body",
+    "head_pretrained": "Head on the pretrained body",
+    "head_random_weights": "Head on random weights",
 }
-COLOURS = ["#4477aa", "#0072b2", "#999999", "#e69f00", "#117733", LINES["frequency_refine"][0], "#000000"]
-LOOK = dict(zip(NAMES, zip(COLOURS, "vosD^hx", strict=True), strict=True))
+COLOURS = ["#4477aa", "#0072b2", "#999999", "#e69f00", "#117733", LINES["frequency_refine"][0]]
+LOOK = dict(zip(NAMES, zip(COLOURS, "vosD^h", strict=True), strict=False))
+"""Colour and marker of those in the figure."""
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
@@ -59,11 +63,12 @@ def cells(table):
         at = table[table["grid"] == env]
         found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
         # What learns from nothing is compared with the fine-tuned model of every size.
-        minus = at[(at["metric"] == f"one_proposal_minus_{proposer}") & (at["states"].eq(size) | (size == 0))].set_index("states")
+        tuned = at[(at["proposer"] == "finetuned") & (at["metric"] == f"one_proposal_minus_{proposer}")]
+        minus = tuned[tuned["states"].eq(size) | (size == 0)].set_index("states")
         sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
         differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
         rows.append([
-            grid_label(env), NAMES[proposer], thousands(size), _percent(found, "one_proposal"), "; ".join(differences),
+            grid_label(env), _named(proposer), thousands(size), _percent(found, "one_proposal"), "; ".join(differences),
             _percent(found, "five_rounds"), _share(found, "parse_unmasked"), _share(found, "legal_unmasked"),
             _percent(found, "critic_sign"), thousands(found["n"].get("one_proposal", np.nan)), str(found["seeds"].iloc[0]),
         ])  # fmt: skip
@@ -91,7 +96,12 @@ def _order(table):
     """Keys (grid, states, proposer) of its rows; grids as in the table."""
     keys = table[["grid", "states", "proposer"]].drop_duplicates().itertuples(index=False)
     grids, names = list(table["grid"].drop_duplicates()), list(NAMES)
-    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], names.index(key[2])))
+    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], "@" in key[2], names.index(key[2].partition("@")[0])))
+
+
+def _named(proposer):
+    name, _, learned = proposer.partition("@")
+    return NAMES[name] + (f", learned on {grid_label(learned)}" if learned else "")
 
 
 def _percent(rows, metric, **sign):
@@ -108,20 +118,19 @@ def _share(rows, metric):
 def draw(table, folder):
     """A panel a grid: first proposal filled, one of five open, by states of the corpus."""
     grids = list(dict.fromkeys(table["grid"]))
-    shown = table[table["metric"].isin(["one_proposal", "five_rounds"])]
+    shown = table[table["metric"].isin(["one_proposal", "five_rounds"]) & table["proposer"].isin(LOOK)]
     with theme():
         figure = Figure(figsize=(1.0 + 5.6 * len(grids), 3.9), layout="constrained")
         panels = figure.subplots(1, len(grids), sharey=True, squeeze=False)[0]
         for panel, env in zip(panels, grids, strict=True):
             here = shown[shown["grid"] == env]
             sizes = sorted(here["states"].unique())
-            for number, proposer in enumerate(NAMES):
-                colour, marker = LOOK[proposer]
+            for number, (proposer, (colour, marker)) in enumerate(LOOK.items()):
                 for metric, face, aside in (("one_proposal", colour, 0.0), ("five_rounds", "white", 0.03)):
                     rows = here[(here["proposer"] == proposer) & (here["metric"] == metric)].sort_values("states")
                     if rows.empty:
                         continue
-                    x = [sizes.index(size) + 0.11 * (number - (len(NAMES) - 1) / 2) + aside for size in rows["states"]]
+                    x = [sizes.index(size) + 0.11 * (number - (len(LOOK) - 1) / 2) + aside for size in rows["states"]]
                     y = 100 * rows["value"].to_numpy()
                     ends = 100 * np.array([rows["value"] - rows["ci_low"], rows["ci_high"] - rows["value"]])
                     panel.errorbar(x, y, yerr=ends, color=colour, marker=marker, mfc=face, ls="", capsize=2, ms=5,
