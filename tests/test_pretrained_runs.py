@@ -22,7 +22,7 @@ from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
 from ace.llm.models import checkpoint, corpus, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
-from ace.llm.text import ParseFailure, TextMap
+from ace.llm.text import Parsed, TextMap
 from ace.report.runs import ReportError
 from ace.studies.pretrained import bench as proposing
 from ace.studies.pretrained import head, show, transcripts, transfer
@@ -290,67 +290,111 @@ def test_a_killed_tuning_of_the_study_goes_on(project, measured, monkeypatch):
     assert not state.exists()
 
 
+def renamed(words, folder):
+    """A copy of an embedded model in which one word is another; returns the word that it was."""
+    shutil.copytree(words, folder)
+    raw = json.loads((folder / checkpoint.WORDS).read_text())
+    old = next(word for word in raw["model"]["vocab"] if word.startswith("load "))
+    raw["model"]["vocab"] = {("load 99" if word == old else word): i for word, i in raw["model"]["vocab"].items()}
+    (folder / checkpoint.WORDS).write_text(json.dumps(raw))
+    return old
+
+
 def test_what_learned_elsewhere_is_asked_with_the_words_of_the_grid(project, measured, tmp_path, monkeypatch):
     monkeypatch.chdir(project)
     tuned, words = project / TUNED, project / "results/language_model/case14"
     model, tokenizer = checkpoint.load(tuned)
     rows, vocabulary = model.get_input_embeddings().weight.detach().clone(), tokenizer.get_vocab()
-    raw = json.loads((words / checkpoint.WORDS).read_text())
-    old, last = max((word for word in vocabulary if word.startswith("load ")), key=vocabulary.get), len(raw["model"]["vocab"])
-    raw["model"]["vocab"] = {("load 99" if word == old else word): i for word, i in raw["model"]["vocab"].items()}
-    (tmp_path / checkpoint.WORDS).write_text(json.dumps(raw))
-    moved, new = transfer.in_words_of(tmp_path, model, tokenizer)
-    place, found = vocabulary[old], moved.get_input_embeddings().weight.detach()
-    assert new.get_vocab()["load 99"] == place and len(found) >= last
+    place = vocabulary[renamed(words, tmp_path / "words")]
+    moved, new = transfer.in_words_of(tmp_path / "words", model, tokenizer)
+    found = moved.get_input_embeddings().weight.detach()
+    assert new.get_vocab()["load 99"] == place and len(found) == len(rows)
     kept = [i for i in range(len(rows)) if i != place]
     assert torch.equal(found[kept], rows[kept])
-    base = checkpoint.in_form("transplanted", tmp_path)[0].get_input_embeddings().weight
+    base = checkpoint.in_form("transplanted", tmp_path / "words")[0].get_input_embeddings().weight
     assert torch.equal(found[place], base[place]) and not torch.equal(found[place], rows[place])
     assert moved.get_output_embeddings().weight is moved.get_input_embeddings().weight
 
 
-def test_what_learned_on_the_grid_itself_answers_as_there(project, measured, monkeypatch):
+def test_what_learned_on_the_grid_itself_answers_as_there(project, measured, monkeypatch, capsys):
     monkeypatch.chdir(project)
     monkeypatch.setenv("ACE_JOBS", "1")
     few_states(monkeypatch)
     shutil.copytree(project / "results/studies/pretrained", project / "moved/studies/pretrained")
     table = transfer.measure("case14", "case14", "moved", progress=False)
-    kept = json.loads((project / "moved/studies/pretrained/case14/runs.json").read_text())["runs"]
+    place = project / "moved/studies/pretrained/case14/runs.json"
+    kept = json.loads(place.read_text())["runs"]
     for name in ("finetuned", "frequency"):
-        assert kept[f"{name}@case14-30-7"]["values"] == kept[f"{name}-30-7"]["values"], name
-    at = table[table["states"] == 30].set_index(["proposer", "metric"])
-    assert at["n"]["finetuned", "one_proposal_minus_finetuned@case14"] == 8
-    one, other = (at["value"][f"{name}@case14", "one_proposal"] for name in ("finetuned", "from_scratch"))
-    assert at["value"]["finetuned@case14", "one_proposal_minus_from_scratch@case14"] == pytest.approx(one - other, abs=2e-4)
+        there = {k: v for k, v in kept[f"{name}-30-7"]["values"].items() if not k.startswith("one_proposal_scored")}
+        assert kept[f"{name}@case14-30-7"]["values"] == there, name
+    at = table[table["states"] == 30].set_index(["proposer", "metric"])["value"]
+    assert "finetuned@case14" in at.index.get_level_values(0) and ("finetuned@case14", "one_proposal_minus_classifier") not in at
+    one, other = (at[f"{name}@case14", "one_proposal"] for name in ("finetuned", "from_scratch"))
+    assert at["finetuned@case14", "one_proposal_minus_from_scratch@case14"] == pytest.approx(one - other, abs=2e-4)
     rows = {row[1]: row for row in show.cells(table)}
-    assert rows["Pretrained, fine-tuned, learned on case14"][4] and rows["Lookup table, learned on case14"][2] == "30"
+    assert rows["Lookup table, learned on case14"][2] == "30" and rows["Pretrained, fine-tuned, learned on case14"][4]
+    assert rows["From scratch (embedded), learned on case14"][4].startswith(f"{100 * (one - other):+.1f} ")
+    seeds = table[table["metric"] == "one_proposal_minus_finetuned@case14"].set_index("states")["seeds"]
+    assert dict(seeds) == {30: 1}, "of the tuned one's size and seed alone"
+    place.write_text(place.read_text().replace('"of":"', '"of":"x'))
+    with pytest.raises(config.ConfigError, match=r"finetuned@case14-30-7 was made with another transfer.py, tuned.json, "):
+        transfer.measure("case14", "case14", "moved", progress=False)
     assert transfer.main(["case14", "nowhere"]) == 1
+    settings = config.load().pretrained_model.model_copy(update={"steps": 31})
+    with pytest.raises(config.ConfigError, match=r"model/case14: no model .*: python -m ace.llm.models.tuning case14 makes"):
+        proposing.committed("case14", settings)
 
 
-def test_an_action_that_the_other_grid_lacks_moves_no_lookup_table(project):
-    one, other = textmap_of("l2rpn_case14_sandbox"), textmap_of("l2rpn_case14_sandbox")
-    ids = [0, 5, int(np.argmax(one.catalogue.sub))]
-    assert transfer.same_actions(ids, one, other) == ids
-    smaller = SimpleNamespace(parse_action=lambda reply: ParseFailure("no such substation"))
-    assert transfer.same_actions(ids, one, smaller) is None
+def test_what_learned_elsewhere_does_without_what_the_grid_lacks(project, measured, tmp_path, monkeypatch, capsys):
+    for name in ("results/language_model", "results/pretrained_model", "checkpoints"):
+        shutil.copytree(project / name, tmp_path / name)
+
+    def two(raw):
+        raw["environments"]["other14"] = dict(raw["environments"]["case14"])
+
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters(two)))
+    renamed(project / "results/language_model/case14", tmp_path / "results/language_model/other14")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    asked, same = [], transfer.same_actions
+    monkeypatch.setattr(transfer, "in_words_of", lambda words, *model: (asked.append(words.name), model)[1])
+    monkeypatch.setattr(transfer, "same_actions", lambda ids, *textmaps: (same(ids, *textmaps), None)[1])
+    table = transfer.measure("other14", "case14", progress=False)
+    assert asked == ["other14"] and set(table["proposer"]) == {"finetuned@case14", "majority"}
+    assert "other14 has words or actions that case14 lacks: without frequency and from_scratch" in capsys.readouterr().err
+
+
+def test_actions_are_moved_by_their_names():
+    small, large = textmap_of("l2rpn_case14_sandbox"), textmap_of("l2rpn_wcci_2020")
+    ids = [0, 5, int(np.argmax(small.catalogue.sub))]
+    assert transfer.same_actions(ids, small, small) == ids
+    assert transfer.same_actions([0], small, large) == [0]
+    assert transfer.same_actions(ids, small, large) is None, "no such elements"
+    moved = SimpleNamespace(parse_action=lambda reply: Parsed(1000 + small.parse_action(reply).value))
+    assert transfer.same_actions(ids, small, moved) == [1000 + each for each in ids]
 
 
 def test_a_head_reads_the_last_token_of_the_prompt(project, monkeypatch):
     monkeypatch.chdir(project)
     params = config.load()
     world = World(params.environment("case14"), params.scenarios, params.base.operator)
-    textmap, heldout = TextMap(world), [visit.state for visit in corpus.build(params, "case14").visits]
+    textmap, whatif, states = TextMap(world), WhatIf(world), [visit.state for visit in corpus.build(params, "case14").visits]
+    prompts = [head.first_prompt(textmap, whatif, state) for state in states]
+    assert all(textmap.state(state) in prompt for state, prompt in zip(states, prompts, strict=True))
+    assert all("do nothing : " in prompt for prompt in prompts), "the bad case, as f_LLM is asked"
     model, tokenizer = checkpoint.load(project / TUNED, "case14")
-    found = head.hidden_states(model, tokenizer, textmap, heldout)
-    assert set(found) == {textmap.state(state) for state in heldout} and len(found) > head.BATCH
-    for state in heldout[::17]:
-        ids = tokenizer([textmap.actor_prompt(textmap.state(state), [])], return_tensors="pt")["input_ids"]
+    found = head.hidden_states(model, tokenizer, prompts)
+    assert len(found) == len(states) > head.BATCH and found.dtype == np.float32
+    for prompt, row in list(zip(prompts, found, strict=True))[::17]:
         with torch.inference_mode():
-            alone = model.model(input_ids=ids).last_hidden_state[0, -1]
-        assert np.allclose(found[textmap.state(state)], alone, atol=1e-4)
-    features = head.standardised(found, textmap, heldout)
-    rows = np.stack([features(state) for state in heldout])
-    assert rows.dtype == np.float32 and np.allclose(rows.mean(axis=0), 0, atol=1e-3) and rows.std(axis=0).max() < 1.01
+            alone = model.model(input_ids=tokenizer([prompt], return_tensors="pt")["input_ids"]).last_hidden_state[0, -1]
+        assert np.allclose(row, alone, atol=1e-4)
+    learned = states[:15]
+    features = head.standardised(dict(zip(map(id, states), found, strict=True)), learned)
+    rows = np.stack([features(state) for state in states])
+    assert rows.dtype == np.float32 and np.allclose(rows[:15].mean(axis=0), 0, atol=1e-3)
+    assert not np.allclose(rows.mean(axis=0), 0, atol=1e-2), "by what is learned from alone"
 
 
 def test_heads_join_the_study(project, measured, monkeypatch):
@@ -360,18 +404,21 @@ def test_heads_join_the_study(project, measured, monkeypatch):
     shutil.copytree(project / "results/studies/pretrained", project / "headed/studies/pretrained")
     bodies, read = [], head.hidden_states
     monkeypatch.setattr(head, "hidden_states", lambda model, *given: (bodies.append(model), read(model, *given))[1])
+    head.measure("case14", "headed", False, ["pretrained"], sizes=[10], seeds=[8])
     table = head.measure("case14", "headed", progress=False)
-    assert len(bodies) == 1 + 1 + 2, "once where no weights are drawn, else once a seed"
+    assert len(bodies) == 1 + 1 + 1 + 2, "once where no weights are drawn, else once a seed"
     rows = table[table["proposer"].str.startswith("head_") & table["metric"].eq("one_proposal")]
     assert set(zip(rows["proposer"], rows["states"], rows["seeds"], strict=True)) == {
-        ("head_finetuned", 30, 2), *((f"head_{body}", size, 2) for body in ("pretrained", "random_weights") for size in (10, 30))
+        ("head_finetuned", 30, 1), *((f"head_{body}", size, 2) for body in ("pretrained", "random_weights") for size in (10, 30))
     }  # fmt: skip
     at = table[table["states"] == 30].set_index(["proposer", "metric"])["value"]
-    for one, other in (("finetuned", "head_finetuned"), ("head_pretrained", "head_random_weights")):
-        difference = at[one, "one_proposal"] - at[other, "one_proposal"]
-        assert at[one, f"one_proposal_minus_{other}"] == pytest.approx(difference, abs=2e-4)
-    names = [row[1] for row in show.cells(table)]
-    assert "Head on the tuned body" in names and len(set(names)) == len(show.NAMES)
+    difference = at["head_pretrained", "one_proposal"] - at["head_random_weights", "one_proposal"]
+    assert at["head_pretrained", "one_proposal_minus_head_random_weights"] == pytest.approx(difference, abs=2e-4)
+    shown = {row[1]: row for row in show.cells(table)}
+    assert set(shown) == set(show.NAMES.values())
+    assert shown["Head on random weights"][4].startswith(f"{100 * difference:+.1f} ") and shown["Head on the tuned body"][4]
+    with pytest.raises(config.ConfigError, match=r"^the study's selection: seeds.0 = -1: "):
+        head.measure("case14", "headed", progress=False, seeds=[-1])
     assert head.main(["nowhere"]) == 1
 
 

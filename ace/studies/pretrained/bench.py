@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -62,32 +61,30 @@ class Bench:
         """(corpus of at least so many states, corpus of the held-out loss)."""
         return tuning.parts(self.corpus, size, settings.heldout_share)
 
-    def asked(self, model, tokenizer, name, fast):
-        """{metric: [value of each state, or of each key decision that was judged]} of a language model."""
+    def asked(self, model, tokenizer, name, fast, rounds=None, scored=True):
+        """{metric: [value of each state, or of each key decision that was judged]} of a language model.
+
+        rounds: of f_LLM in place of those in params.yaml, then without five_rounds; scored: also one_proposal_scored, of the
+        set of actions of this grid's corpus, where the client can.
+        """
         run, seed = self.params.base, self.params.language_model.seed
+        refine = run.refine if rounds is None else run.refine.model_copy(update={"rounds": rounds})
         client, free = (
             LocalClient(model, tokenizer, run.llm.model_copy(update=changes), name, fast=fast)
             for changes in ({}, {"masked": False})
         )
-        columns, _ = outcomes(self.whatif, self.textmap, client, self.states, run.refine, [], seed, free)
+        columns, _ = outcomes(self.whatif, self.textmap, client, self.states, refine, [], seed, free)
         said = ValueCritic(client, self.textmap, run.shape).judge([(self.decided[e], p) for e, p in self.keys], seed)
         right = [multiple is not None and (multiple > 0) == good for multiple, good in zip(said, self.truth, strict=True)]
-        found = {**{metric: columns["model", metric] for metric in METRICS}, "critic_sign": right}
-        if client.decoder:
+        metrics = [metric for metric in METRICS if metric != "five_rounds" or rounds is None]
+        found = {**{metric: columns["model", metric] for metric in metrics}, "critic_sign": right}
+        if client.decoder and scored:
             some = self.states[:SCORED]
             scoring = ScoringClient(client, self.corpus.actions)
-            hits = one_proposal(scoring, self.textmap, self.whatif, some, run.refine, seed)
+            hits = one_proposal(scoring, self.textmap, self.whatif, some, refine, seed)
             found["one_proposal_scored"] = hits
             found["one_proposal_scored_minus_written"] = np.subtract(hits, found["one_proposal"][:SCORED], dtype=float)
         return found
-
-    def asked_once(self, model, tokenizer, name):
-        """`asked` for a first proposal alone: in the native form four further rounds take hours."""
-        once, base = copy(self), self.params.base
-        refine = base.refine.model_copy(update={"rounds": 1})
-        once.params = self.params.model_copy(update={"base": base.model_copy(update={"refine": refine})})
-        found = once.asked(model, tokenizer, name, fast=True)
-        return {metric: values for metric, values in found.items() if metric != "five_rounds"}
 
     def ranked(self, actor):
         """The same of a proposer without language: it judges nothing, and all that it proposes can be read."""
@@ -110,12 +107,22 @@ def identity_of(bench, settings, base):
     return sha.hexdigest()[:12]
 
 
+def committed(environment, settings):
+    """The folder of what the stage pretrained_model tuned on an environment, with these settings, in the transplanted form."""
+    folder = config.root() / checkpoint.TUNED.format(env=environment)
+    if not tuning.is_made_with(folder, settings) or settings.form != "transplanted":
+        said = "in the transplanted form, with the settings of `pretrained_model` in params.yaml"
+        raise config.ConfigError(f"{config.named(folder)}: no model {said}{checkpoint.cure(folder, environment)}")
+    return folder
+
+
 def one(bench, proposer, size, seed, state):
     """{metric: values} of one proposer that learned from so many states. state: file in which a tuning is kept while it lasts."""
     settings = bench.params.pretrained_model.model_copy(update={"seed": seed})
     words = config.root() / "results" / "language_model" / bench.environment
     if proposer == "zero_shot":
-        return bench.asked_once(*checkpoint.in_form("native"), proposer)
+        # In the native form four further rounds take hours.
+        return bench.asked(*checkpoint.in_form("native"), proposer, fast=True, rounds=1)
     tuned = config.root() / checkpoint.TUNED.replace("{env}", bench.environment)
     if proposer == "finetuned" and tuning.is_made_with(tuned, settings.model_copy(update={"states": size})):
         return bench.asked(*checkpoint.load(tuned, bench.environment), proposer, fast=True)

@@ -1,79 +1,90 @@
 """A head on the hidden state in the place of a written action (our measurement).
 
-    python -m ace.studies.pretrained.head wcci2020 [--seeds 7]
+    python -m ace.studies.pretrained.head wcci2020 [--bodies pretrained] [--seeds 7]
 
 The classifier of `studies/rates/classifier.py`, with the same network, labels and samples, reads what a language model's body
-makes of f_LLM's prompt in a state: the hidden state of its last token, standardised over the states that are learned from. The
-body is not trained further. The runs join those of `measure.py`:
+makes of f_LLM's first prompt in a state, with doing nothing and its outcome as the bad case: the hidden state of the last token,
+standardised over the states that are learned from. The body is not trained further. The runs join those of `measure.py`:
 
-    head_pretrained       the pretrained body in the form of `pretrained_model.form`, not tuned
+    head_pretrained       the pretrained body in the transplanted form, not tuned
     head_random_weights   the same shape with new weights: what pretraining alone is worth, without any tuning
-    head_finetuned        the body that the stage pretrained_model tuned, with as many states as it was tuned on
+    head_finetuned        the body that the stage pretrained_model tuned, with as many states and the same seed
 """
 
 import argparse
 import sys
 from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from ace import config
-from ace.config.errors import exit_code
-from ace.llm.models import checkpoint, embedded
-from ace.studies.pretrained.bench import Bench
+from ace.config.errors import exit_code, validated
+from ace.config.models import PretrainedModel
+from ace.llm.models import checkpoint, embedded, pretrained
+from ace.llm.policy_actor import outcome_text
+from ace.studies.pretrained.bench import Bench, committed
 from ace.studies.pretrained.measure import made
 from ace.studies.rates import classifier
 
+BODIES = ("pretrained", "finetuned", "random_weights")
 BATCH = 16
 """Prompts that are read at once; the hidden states hang on it in their last digits only."""
 
 
-def measure(environment, output="results", progress=True, seeds=None):
-    """Make the missing runs of all heads, sizes and seeds (default: those in params.yaml); returns the table of
+def measure(environment, output="results", progress=True, bodies=BODIES, **only):
+    """Make the missing runs of all bodies, sizes and seeds, or of a selection (only: `sizes`, `seeds`); returns the table of
     `measure.measure`."""
     params = config.load()
     params.environment(environment)
-    settings = params.pretrained_model
-    tuned, words = (config.root() / place.format(env=environment) for place in (checkpoint.TUNED, embedded.TRAINED))
-    checkpoint.load(tuned, environment)  # before anything is made
+    stage = params.pretrained_model
+    settings = validated(PretrainedModel, stage.model_dump() | only, "", "the study's selection")
+    words = config.root() / embedded.TRAINED.format(env=environment)
+    pretrained.folder(), embedded.load(words)  # before anything is made
+    tuned = committed(environment, stage) if "finetuned" in bodies else None
     bench = Bench(params, environment, progress)
     states = [visit.state for visit in bench.corpus.visits] + bench.states
 
     @lru_cache(maxsize=1)
     def read(body, seed):
-        """{T_s: hidden state}. seed: of the body's weights, None where these are not drawn."""
+        """{id of a state: hidden state}. seed: of the body's weights, None where these are not drawn."""
         if body == "finetuned":
             model, tokenizer = checkpoint.load(tuned, environment)
         else:
-            model, tokenizer = checkpoint.in_form(settings.form, words)
+            model, tokenizer = checkpoint.in_form("transplanted", words)
             model = model if seed is None else checkpoint.random_weights(model, seed)
-        return hidden_states(model, tokenizer, bench.textmap, states, progress)
+        prompts = [first_prompt(bench.textmap, bench.whatif, state) for state in states]
+        return dict(zip(map(id, states), hidden_states(model, tokenizer, prompts, progress), strict=True))
 
     def run(body, size, seed, _state):
         found = read(body, seed if body == "random_weights" else None)
         learned, _ = bench.learned(size, settings)
+        features = standardised(found, [visit.state for visit in learned.visits])
         own = params.language_model.model_copy(update={"seed": seed})
-        features = standardised(found, bench.textmap, [visit.state for visit in learned.visits])
         plain = classifier.fit(learned, bench.textmap, features, own, params.base.sac)
         return bench.ranked(plain.as_actor(bench.whatif.catalogue, bench.whatif, params.base.refine))
 
     wanted = {}
-    for body in ("pretrained", "finetuned", "random_weights"):
-        for seed in seeds or settings.seeds:
-            for size in [settings.states] if body == "finetuned" else settings.sizes:
+    for body in bodies:
+        # The one body that is tuned is of one seed and size.
+        for seed in [stage.seed] if body == "finetuned" else settings.seeds:
+            for size in [stage.states] if body == "finetuned" else settings.sizes:
                 wanted[f"head_{body}-{size}-{seed}"] = partial(run, body, size, seed)
-    return made(bench, settings, output, wanted)
+    return made(bench, settings, output, wanted, [Path(__file__)])
+
+
+def first_prompt(textmap, whatif, state):
+    """What f_LLM reads in a state where doing nothing is the bad case."""
+    return textmap.actor_prompt(textmap.state(state), [(textmap.action(0), outcome_text(whatif.simulate(state, 0)))])
 
 
 @torch.inference_mode()
-def hidden_states(model, tokenizer, textmap, states, progress=False):
-    """{T_s: (width,) float32}, the last layer at the last token of f_LLM's prompt for a first proposal, without a bad case."""
-    texts = sorted({textmap.state(state) for state in states})
-    prompts = embedded.chat([textmap.actor_prompt(text, []) for text in texts], tokenizer)
-    ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    order, found = np.argsort([len(each) for each in ids], kind="stable"), {}
+def hidden_states(model, tokenizer, prompts, progress=False):
+    """(n, width) float32: the last layer at the last token of each prompt."""
+    ids = tokenizer(embedded.chat(prompts, tokenizer), add_special_tokens=False)["input_ids"]
+    order, found = np.argsort([len(each) for each in ids], kind="stable"), [None] * len(ids)
     for start in tqdm(range(0, len(order), BATCH), desc="hidden states", unit="batch", disable=not progress):
         rows = order[start : start + BATCH]
         batch = torch.full((len(rows), max(len(ids[i]) for i in rows)), tokenizer.pad_token_id)
@@ -81,24 +92,31 @@ def hidden_states(model, tokenizer, textmap, states, progress=False):
             batch[row, : len(ids[i])] = torch.tensor(ids[i])
         hidden = model.model(input_ids=batch.to(model.device), use_cache=False).last_hidden_state
         for row, i in enumerate(rows):
-            found[texts[i]] = hidden[row, len(ids[i]) - 1].float().cpu().numpy()
-    return found
+            found[i] = hidden[row, len(ids[i]) - 1].float().cpu().numpy()
+    return np.stack(found)
 
 
-def standardised(found, textmap, states):
+def standardised(found, states):
     """GridState -> (width,) float32: its hidden state, each entry with mean 0 and deviation 1 over `states`."""
-    rows = np.stack([found[textmap.state(state)] for state in states])
+    rows = np.stack([found[id(state)] for state in states])
     mean, deviation = rows.mean(axis=0), rows.std(axis=0) + 1e-6
-    return lambda state: ((found[textmap.state(state)] - mean) / deviation).astype(np.float32)
+    return lambda state: ((found[id(state)] - mean) / deviation).astype(np.float32)
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m ace.studies.pretrained.head", description="A head on the hidden state.")
     parser.add_argument("environment", help="a name under `environments` in params.yaml")
     parser.add_argument("--output", default="results", help="the folder that the table is written below")
-    parser.add_argument("--seeds", nargs="+", type=int, help="in the place of `pretrained_model.seeds`")
+    parser.add_argument("--bodies", nargs="+", choices=BODIES, default=BODIES, help="only these")
+    for name in ("sizes", "seeds"):
+        parser.add_argument(f"--{name}", nargs="+", type=int, help=f"in the place of `pretrained_model.{name}`")
     given = parser.parse_args(arguments)
-    return exit_code(lambda: print(measure(given.environment, given.output, seeds=given.seeds).to_string(index=False)))
+
+    def work():
+        only = {name: each for name in ("sizes", "seeds") if (each := getattr(given, name))}
+        print(measure(given.environment, given.output, True, given.bodies, **only).to_string(index=False))
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ states, model files and versions (`bench.identity_of`); runs of different ones d
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from functools import partial
@@ -40,9 +41,11 @@ from ace.trained_policies import write_rows
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
 COMPARED = {
     "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned"),
+    "finetuned@": ("from_scratch@", "frequency@"),
     "head_pretrained": ("head_random_weights", "classifier"),
 }
-"""Whose first proposals are compared with those of which others that learned from as many states (zero_shot: from none)."""
+"""Whose first proposals are compared with those of which others that learned from as many states (zero_shot: from none); what
+learned on another grid (`transfer.py`) with what learned there too, and finetuned with finetuned@<grid>."""
 UNDRAWN = ("zero_shot", "frequency", "majority")
 """Of one seed, the first in params.yaml: nothing is drawn in what they learn."""
 
@@ -54,8 +57,8 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
 
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
     of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios (of
-    critic_sign over episodes). one_proposal_minus_<proposer>, of those in COMPARED and of finetuned@<grid> (`transfer.py`): the
-    paired difference on the same states, both of the same size, over the seeds that both have.
+    critic_sign over episodes). one_proposal_minus_<proposer>, of those in COMPARED: the paired difference on the same states,
+    both of the same size, over the seeds that both have.
     one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
     params = config.load()
@@ -70,19 +73,28 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     return made(bench, settings, output, wanted)
 
 
-def made(bench, settings, output, wanted):
+def made(bench, settings, output, wanted, files=()):
     """Make the missing ones of wanted, {"<proposer>-<size>-<seed>": (file for a state) -> {metric: values}}, and return the table
-    of all runs that are kept. settings: config.PretrainedModel."""
+    of all runs that are kept.
+
+    settings: config.PretrainedModel; files: what these runs hang on beyond the identity, code and models; ConfigError where one
+    was made with others.
+    """
     place = config.root() / pretrained.PLACE / "study" / bench.environment
     place.mkdir(parents=True, exist_ok=True)
     path = config.root() / output / "studies" / "pretrained" / bench.environment / "runs.json"
     identity = identity_of(bench, settings, pretrained.folder())
+    of = {"of": hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:12]} if files else {}
     table = _add(path, identity, {}, bench)
     for name, values in wanted.items():
         with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
-            if name not in _read(path, identity):
-                run = {"processor": processor(), "values": _plain(values(place / f"{identity}-{name}.pt"))}
+            kept = _read(path, identity).get(name)
+            if kept is None:
+                run = {"processor": processor(), **of, "values": _plain(values(place / f"{identity}-{name}.pt"))}
                 table = _add(path, identity, {name: run}, bench)
+            elif kept.get("of") != of.get("of"):
+                names = ", ".join(each.name for each in files)
+                raise config.ConfigError(f"{config.named(path)}: {name} was made with another {names}; remove its line")
     return table
 
 
@@ -165,10 +177,9 @@ def table_of(environment, found, groups, episodes):
     rows = []
     for (proposer, size), runs in sorted(found.items(), key=lambda each: each[0][::-1]):
         columns = {metric: [run[metric] for run in runs.values()] for metric in next(iter(runs.values()))}
-        others = [*COMPARED.get(proposer.partition("@")[0], ())]
-        if proposer.startswith("finetuned"):
-            others += sorted(name for name, _ in found if "@" in name and name != proposer)
-        for other in others:
+        stem, at, grid = proposer.partition("@")
+        elsewhere = sorted({name for name, _ in found if name.startswith("finetuned@")}) if proposer == "finetuned" else []
+        for other in [*(name + grid for name in COMPARED.get(stem + at, ())), *elsewhere]:
             if pairs := _pairs(runs, found.get((other, 0 if other == "zero_shot" else size), {}), other):
                 columns[f"one_proposal_minus_{other}"] = [np.subtract(a, b) for a, b in pairs]
         for metric, each in columns.items():

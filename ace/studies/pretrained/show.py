@@ -26,8 +26,14 @@ NAMES = {
     "head_pretrained": "Head on the pretrained body",
     "head_random_weights": "Head on random weights",
 }
-COLOURS = ["#4477aa", "#0072b2", "#999999", "#e69f00", "#117733", LINES["frequency_refine"][0]]
-LOOK = dict(zip(NAMES, zip(COLOURS, "vosD^h", strict=True), strict=False))
+LOOK = {
+    "zero_shot": ("#4477aa", "v"),
+    "finetuned": ("#0072b2", "o"),
+    "random_weights": ("#999999", "s"),
+    "from_scratch": ("#e69f00", "D"),
+    "classifier": ("#117733", "^"),
+    "frequency": (LINES["frequency_refine"][0], "h"),
+}
 """Colour and marker of those in the figure."""
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
@@ -63,8 +69,8 @@ def cells(table):
         at = table[table["grid"] == env]
         found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
         # What learns from nothing is compared with the fine-tuned model of every size.
-        tuned = at[(at["proposer"] == "finetuned") & (at["metric"] == f"one_proposal_minus_{proposer}")]
-        minus = tuned[tuned["states"].eq(size) | (size == 0)].set_index("states")
+        minus = at[(at["proposer"] == _compared(proposer)) & (at["metric"] == f"one_proposal_minus_{proposer}")]
+        minus = minus[minus["states"].eq(size) | (size == 0)].set_index("states")
         sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
         differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
         rows.append([
@@ -97,6 +103,14 @@ def _order(table):
     keys = table[["grid", "states", "proposer"]].drop_duplicates().itertuples(index=False)
     grids, names = list(table["grid"].drop_duplicates()), list(NAMES)
     return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], "@" in key[2], names.index(key[2].partition("@")[0])))
+
+
+def _compared(proposer):
+    """What the column of differences compares it with: with what learned alike."""
+    name, at, learned = proposer.partition("@")
+    if name == "head_random_weights":
+        return "head_pretrained"
+    return f"finetuned{at}{learned}" if name != "finetuned" else "finetuned"
 
 
 def _named(proposer):
