@@ -121,8 +121,8 @@ def one(bench, proposer, size, seed, state):
     settings = bench.params.pretrained_model.model_copy(update={"seed": seed})
     words = config.root() / "results" / "language_model" / bench.environment
     if proposer == "zero_shot":
-        # In the native form four further rounds take hours.
-        return bench.asked(*checkpoint.in_form("native"), proposer, fast=True, rounds=1)
+        # In the native form four further rounds, and scoring, take hours.
+        return bench.asked(*checkpoint.in_form("native"), proposer, fast=True, rounds=1, scored=False)
     tuned = config.root() / checkpoint.TUNED.replace("{env}", bench.environment)
     if proposer == "finetuned" and tuning.is_made_with(tuned, settings.model_copy(update={"states": size})):
         return bench.asked(*checkpoint.load(tuned, bench.environment), proposer, fast=True)
