@@ -11,9 +11,8 @@ standardised over the states that are learned from. The body is not trained furt
     head_finetuned        the body that the stage pretrained_model tuned, with as many states and the same seed
 """
 
-import argparse
 import sys
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +20,12 @@ import torch
 from tqdm import tqdm
 
 from ace import config
-from ace.config.errors import exit_code, validated
+from ace.config.errors import validated
 from ace.config.models import PretrainedModel
 from ace.llm.models import checkpoint, embedded, pretrained
 from ace.llm.policy_actor import outcome_text
 from ace.studies.pretrained.bench import Bench, committed
-from ace.studies.pretrained.measure import made
+from ace.studies.pretrained.measure import command, made
 from ace.studies.rates import classifier
 
 BODIES = ("pretrained", "finetuned", "random_weights")
@@ -47,6 +46,10 @@ def measure(environment, output="results", progress=True, bodies=BODIES, **only)
     bench = Bench(params, environment, progress)
     states = [visit.state for visit in bench.corpus.visits] + bench.states
 
+    @cache  # simulated once for all bodies, and not where no run is missing
+    def prompts():
+        return [first_prompt(bench.textmap, bench.whatif, state) for state in states]
+
     @lru_cache(maxsize=1)
     def read(body, seed):
         """{id of a state: hidden state}. seed: of the body's weights, None where these are not drawn."""
@@ -55,8 +58,7 @@ def measure(environment, output="results", progress=True, bodies=BODIES, **only)
         else:
             model, tokenizer = checkpoint.in_form("transplanted", words)
             model = model if seed is None else checkpoint.random_weights(model, seed)
-        prompts = [first_prompt(bench.textmap, bench.whatif, state) for state in states]
-        return dict(zip(map(id, states), hidden_states(model, tokenizer, prompts, progress), strict=True))
+        return dict(zip(map(id, states), hidden_states(model, tokenizer, prompts(), progress), strict=True))
 
     def run(body, size, seed, _state):
         found = read(body, seed if body == "random_weights" else None)
@@ -104,19 +106,7 @@ def standardised(found, states):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m ace.studies.pretrained.head", description="A head on the hidden state.")
-    parser.add_argument("environment", help="a name under `environments` in params.yaml")
-    parser.add_argument("--output", default="results", help="the folder that the table is written below")
-    parser.add_argument("--bodies", nargs="+", choices=BODIES, default=BODIES, help="only these")
-    for name in ("sizes", "seeds"):
-        parser.add_argument(f"--{name}", nargs="+", type=int, help=f"in the place of `pretrained_model.{name}`")
-    given = parser.parse_args(arguments)
-
-    def work():
-        only = {name: each for name in ("sizes", "seeds") if (each := getattr(given, name))}
-        print(measure(given.environment, given.output, True, given.bodies, **only).to_string(index=False))
-
-    return exit_code(work)
+    return command(arguments, "head", "A head on the hidden state.", "bodies", BODIES, measure)
 
 
 if __name__ == "__main__":

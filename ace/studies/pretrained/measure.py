@@ -199,20 +199,28 @@ def _pairs(runs, others, other):
     return [(runs[seed]["one_proposal"], of[seed]["one_proposal"]) for seed in sorted(set(runs) & set(of))]
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m ace.studies.pretrained.measure", description="What pretraining is worth.")
+def command(arguments, module, description, kind, choices, work):
+    """Exit code of a command that makes a selection of the runs and prints the table.
+
+    kind: what its option --<kind> selects among choices; work: `measure` of the module, here or in `head.py`.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m ace.studies.pretrained.{module}", description=description)
     parser.add_argument("environment", help="a name under `environments` in params.yaml")
     parser.add_argument("--output", default="results", help="the folder that the table is written below")
-    parser.add_argument("--proposers", nargs="+", choices=PROPOSERS, default=PROPOSERS, help="only these")
+    parser.add_argument(f"--{kind}", dest="chosen", nargs="+", choices=choices, default=choices, help="only these")
     for name in ("sizes", "seeds"):
         parser.add_argument(f"--{name}", nargs="+", type=int, help=f"in the place of `pretrained_model.{name}`")
     given = parser.parse_args(arguments)
 
-    def work():
+    def table():
         only = {name: each for name in ("sizes", "seeds") if (each := getattr(given, name))}
-        print(measure(given.environment, given.output, True, given.proposers, **only).to_string(index=False))
+        print(work(given.environment, given.output, True, given.chosen, **only).to_string(index=False))
 
-    return exit_code(work)
+    return exit_code(table)
+
+
+def main(arguments=None):
+    return command(arguments, "measure", "What pretraining is worth.", "proposers", PROPOSERS, measure)
 
 
 if __name__ == "__main__":
