@@ -24,8 +24,8 @@ from ace.llm.models import checkpoint, corpus, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
 from ace.llm.text import Parsed, TextMap
 from ace.report.runs import ReportError
+from ace.studies.pretrained import all_weights, head, show, transcripts, transfer
 from ace.studies.pretrained import bench as proposing
-from ace.studies.pretrained import head, show, transcripts, transfer
 from ace.studies.pretrained import measure as study
 
 TUNED, RUNS = "results/pretrained_model/case14", "results/studies/pretrained/case14/runs.json"
@@ -415,11 +415,74 @@ def test_heads_join_the_study(project, measured, monkeypatch):
     difference = at["head_pretrained", "one_proposal"] - at["head_random_weights", "one_proposal"]
     assert at["head_pretrained", "one_proposal_minus_head_random_weights"] == pytest.approx(difference, abs=2e-4)
     shown = {row[1]: row for row in show.cells(table)}
-    assert set(shown) == set(show.NAMES.values())
+    assert set(shown) == {name for proposer, name in show.NAMES.items() if not proposer.startswith("all_weights")}
     assert shown["Head on random weights"][4].startswith(f"{100 * difference:+.1f} ") and shown["Head on the tuned body"][4]
     with pytest.raises(config.ConfigError, match=r"^the study's selection: seeds.0 = -1: "):
         head.measure("case14", "headed", progress=False, seeds=[-1])
     assert head.main(["nowhere"]) == 1
+
+
+def test_all_weights_join_the_study(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    monkeypatch.setattr(all_weights, "PILOT", 10)
+    monkeypatch.setattr(all_weights, "RATES", (1e-9, 1e-2, 1e-8, 1e30))
+    shutil.copytree(project / "results/studies/pretrained", project / "whole/studies/pretrained")
+    tune, asked, tuned, first = tuning.tune, proposing.Bench.asked, [], []
+
+    def watched(whole, tokenizer, pairs, held, own, state, progress):
+        tuned.append((own.lr, own.steps))
+        assert state is not None and own.rows_lr == SMALL["rows_lr"]
+        before = {name: weight.detach().clone() for name, weight in whole.named_parameters()}
+        first.append(next(weight for name, weight in before.items() if name.endswith("q_proj.weight")))
+        assert [name for name in before if "lora_" not in name] == ["rows"], "once, though head and rows are tied"
+        curve = tune(whole, tokenizer, pairs, held, own, state, progress)
+        moved = {name for name, weight in whole.named_parameters() if not torch.equal(weight, before[name])}
+        assert moved == set(before) if own.lr == 1e-2 else "rows" in moved, "every weight learns"
+        assert whole.lora_body.lm_head.weight is whole.rows
+        return curve
+
+    def killed(*given, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "tune", watched)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(proposing.Bench, "asked", killed)
+        all_weights.measure("case14", "whole", False, ["pretrained"])
+    monkeypatch.setattr(proposing.Bench, "asked", lambda bench, model, *given, **keys: (
+        asked(bench, model, *given, **keys) if not model.training else pytest.fail("in training mode")
+    ))  # fmt: skip
+    table = all_weights.measure("case14", "whole", progress=False)
+    pilots, best = [(1e-9, 10), (1e-2, 10), (1e-8, 10)], (1e-2, SMALL["steps"])
+    assert [each for each in tuned if each[0] < 1] == [*pilots, best, best, *pilots, best], "behind the pilots"
+    base, _ = checkpoint.in_form("transplanted", project / "results/language_model/case14")
+    other = checkpoint.random_weights(base, 7)
+    for model, found in ((base, first[:6]), (other, first[6:])):
+        weight = model.model.layers[0].self_attn.q_proj.weight
+        assert found and all(torch.equal(weight, each) for each in found)
+    rows = table[table["proposer"].str.startswith("all_weights") & table["metric"].eq("one_proposal")]
+    assert set(zip(rows["proposer"], rows["states"], rows["seeds"], strict=True)) == {
+        ("all_weights", 30, 1), ("all_weights_random_weights", 30, 1)
+    }  # fmt: skip
+    losses = pd.read_csv(project / "whole/studies/pretrained/case14/all_weights.csv")
+    assert losses.groupby(["proposer", "steps", "rate"]).size().to_dict() == {
+        (proposer, steps, rate): looks
+        for proposer in ("all_weights", "all_weights_random_weights")
+        for steps, rate, looks in ((10, 1e-9, 1), (10, 1e-2, 1), (10, 1e-8, 1), (10, 1e30, 1), (30, 1e-2, 3))
+    }
+    assert (np.isinf(losses["loss_heldout"]) == losses["rate"].eq(1e30)).all(), "a rate that diverges is none"
+    assert all_weights.main(["nowhere"]) == 1
+
+
+def test_bodies_with_random_weights_are_compared_with_the_pretrained_one():
+    found = {(name, 30): {7: {"one_proposal": values}} for name, values in (
+        ("finetuned", [1, 1, 1, 1]), ("all_weights", [1, 1, 1, 0]), ("all_weights_random_weights", [1, 0, 0, 0]),
+    )}  # fmt: skip
+    table = study.table_of("case14", found, [1, 2, 3, 4], [])
+    shown = {row[1]: row[4].split(" ")[0] for row in show.cells(table)}
+    assert shown["Pretrained, all weights tuned"] == "+25.0", "the fine-tuned model minus it"
+    assert shown["Random weights, all tuned"] == "+50.0", "the same with the pretrained body minus it"
 
 
 def test_the_more_frequent_sign_is_a_baseline_of_the_critic():

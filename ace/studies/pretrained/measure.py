@@ -40,9 +40,10 @@ from ace.trained_policies import write_rows
 
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
 COMPARED = {
-    "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned"),
+    "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned", "all_weights"),
     "finetuned@": ("from_scratch@", "frequency@"),
     "head_pretrained": ("head_random_weights", "classifier"),
+    "all_weights": ("all_weights_random_weights",),
 }
 """Whose first proposals are compared with those of which others that learned from as many states (zero_shot: from none); what
 learned on another grid (`transfer.py`) with what learned there too, and finetuned with finetuned@<grid>."""
@@ -202,7 +203,7 @@ def _pairs(runs, others, other):
 def command(arguments, module, description, kind, choices, work):
     """Exit code of a command that makes a selection of the runs and prints the table.
 
-    kind: what its option --<kind> selects among choices; work: `measure` of the module, here or in `head.py`.
+    kind: what its option --<kind> selects among choices; work: `measure` of the module.
     """
     parser = argparse.ArgumentParser(prog=f"python -m ace.studies.pretrained.{module}", description=description)
     parser.add_argument("environment", help="a name under `environments` in params.yaml")

@@ -25,6 +25,8 @@ NAMES = {
     "head_finetuned": "Head on the tuned body",
     "head_pretrained": "Head on the pretrained body",
     "head_random_weights": "Head on random weights",
+    "all_weights": "Pretrained, all weights tuned",
+    "all_weights_random_weights": "Random weights, all tuned",
 }
 LOOK = {
     "zero_shot": ("#4477aa", "v"),
@@ -35,6 +37,8 @@ LOOK = {
     "frequency": (LINES["frequency_refine"][0], "h"),
 }
 """Colour and marker of those in the figure."""
+PRETRAINED_OF = {"head_random_weights": "head_pretrained", "all_weights_random_weights": "all_weights"}
+"""Which of these a body with random weights is compared with."""
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
@@ -108,8 +112,8 @@ def _order(table):
 def _compared(proposer):
     """What the column of differences compares it with: with what learned alike."""
     name, at, learned = proposer.partition("@")
-    if name == "head_random_weights":
-        return "head_pretrained"
+    if name in PRETRAINED_OF:
+        return PRETRAINED_OF[name]
     return f"finetuned{at}{learned}" if name != "finetuned" else "finetuned"
 
 
