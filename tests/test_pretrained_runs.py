@@ -397,6 +397,18 @@ def test_a_head_reads_the_last_token_of_the_prompt(project, monkeypatch):
     assert not np.allclose(rows.mean(axis=0), 0, atol=1e-2), "by what is learned from alone"
 
 
+def test_words_with_random_rows_leave_the_body_alone(project, monkeypatch):
+    monkeypatch.chdir(project)
+    words = project / "results/language_model/case14"
+    (model, _), (before, _) = (checkpoint.in_form("transplanted", words) for _ in range(2))
+    assert head.random_rows(model, 7) is model and model.lm_head.weight is model.get_input_embeddings().weight
+    was, now = (dict(each.named_parameters()) for each in (before, model))
+    assert [name for name in was if not torch.equal(was[name], now[name])] == ["model.embed_tokens.weight"]
+    old, new = was["model.embed_tokens.weight"], now["model.embed_tokens.weight"]
+    assert old.square().mean().sqrt().item() == pytest.approx(new.square().mean().sqrt().item(), rel=0.05)
+    assert not torch.equal(head.random_rows(before, 8).get_input_embeddings().weight, new), "drawn by the seed"
+
+
 def test_heads_join_the_study(project, measured, monkeypatch):
     monkeypatch.chdir(project)
     monkeypatch.setenv("ACE_JOBS", "1")
@@ -406,10 +418,11 @@ def test_heads_join_the_study(project, measured, monkeypatch):
     monkeypatch.setattr(head, "hidden_states", lambda model, *given: (bodies.append(model), read(model, *given))[1])
     head.measure("case14", "headed", False, ["pretrained"], sizes=[10], seeds=[8])
     table = head.measure("case14", "headed", progress=False)
-    assert len(bodies) == 1 + 1 + 1 + 2, "once where no weights are drawn, else once a seed"
+    assert len(bodies) == 1 + 1 + 1 + 2 + 2, "once where no weights are drawn, else once a seed"
     rows = table[table["proposer"].str.startswith("head_") & table["metric"].eq("one_proposal")]
     assert set(zip(rows["proposer"], rows["states"], rows["seeds"], strict=True)) == {
-        ("head_finetuned", 30, 1), *((f"head_{body}", size, 2) for body in ("pretrained", "random_weights") for size in (10, 30))
+        ("head_finetuned", 30, 1),
+        *((f"head_{body}", size, 2) for body in ("pretrained", "random_rows", "random_weights") for size in (10, 30)),
     }  # fmt: skip
     at = table[table["states"] == 30].set_index(["proposer", "metric"])["value"]
     difference = at["head_pretrained", "one_proposal"] - at["head_random_weights", "one_proposal"]

@@ -7,6 +7,7 @@ makes of f_LLM's first prompt in a state, with doing nothing and its outcome as 
 standardised over the states that are learned from. The body is not trained further. The runs join those of `measure.py`:
 
     head_pretrained       the pretrained body in the transplanted form, not tuned
+    head_random_rows      the same with new embeddings of the words, as large: those of the transplanted form are much alike
     head_random_weights   the same shape with new weights: what pretraining alone is worth, without any tuning
     head_finetuned        the body that the stage pretrained_model tuned, with as many states and the same seed
 """
@@ -28,7 +29,9 @@ from ace.studies.pretrained.bench import Bench, committed
 from ace.studies.pretrained.measure import command, made
 from ace.studies.rates import classifier
 
-BODIES = ("pretrained", "finetuned", "random_weights")
+BODIES = ("pretrained", "finetuned", "random_rows", "random_weights")
+DRAWN = ("random_rows", "random_weights")
+"""Those that a seed draws."""
 BATCH = 16
 """Prompts that are read at once; the hidden states hang on it in their last digits only."""
 
@@ -57,11 +60,12 @@ def measure(environment, output="results", progress=True, bodies=BODIES, **only)
             model, tokenizer = checkpoint.load(tuned, environment)
         else:
             model, tokenizer = checkpoint.in_form("transplanted", words)
-            model = model if seed is None else checkpoint.random_weights(model, seed)
+        if body in DRAWN:
+            model = (random_rows if body == "random_rows" else checkpoint.random_weights)(model, seed)
         return dict(zip(map(id, states), hidden_states(model, tokenizer, prompts(), progress), strict=True))
 
     def run(body, size, seed, _state):
-        found = read(body, seed if body == "random_weights" else None)
+        found = read(body, seed if body in DRAWN else None)
         learned, _ = bench.learned(size, settings)
         features = standardised(found, [visit.state for visit in learned.visits])
         own = params.language_model.model_copy(update={"seed": seed})
@@ -75,6 +79,14 @@ def measure(environment, output="results", progress=True, bodies=BODIES, **only)
             for size in [stage.states] if body == "finetuned" else settings.sizes:
                 wanted[f"head_{body}-{size}-{seed}"] = partial(run, body, size, seed)
     return made(bench, settings, output, wanted, [Path(__file__)])
+
+
+def random_rows(model, seed):
+    """Gives a model new embeddings of its words, of the same root mean square, in place."""
+    rows = model.get_input_embeddings().weight.detach()
+    new = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
+    checkpoint.set_rows(model, new * rows.square().mean().sqrt())
+    return model
 
 
 def first_prompt(textmap, whatif, state):

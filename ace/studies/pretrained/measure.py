@@ -42,7 +42,7 @@ COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high",
 COMPARED = {
     "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned", "all_weights"),
     "finetuned@": ("from_scratch@", "frequency@"),
-    "head_pretrained": ("head_random_weights", "classifier"),
+    "head_pretrained": ("head_random_rows", "head_random_weights", "classifier"),
     "all_weights": ("all_weights_random_weights",),
 }
 """Whose first proposals are compared with those of which others that learned from as many states (zero_shot: from none); what

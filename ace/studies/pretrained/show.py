@@ -24,6 +24,7 @@ NAMES = {
     "majority": "More frequent sign",
     "head_finetuned": "Head on the tuned body",
     "head_pretrained": "Head on the pretrained body",
+    "head_random_rows": "Head on the pretrained body, random words",
     "head_random_weights": "Head on random weights",
     "all_weights": "Pretrained, all weights tuned",
     "all_weights_random_weights": "Random weights, all tuned",
@@ -37,8 +38,9 @@ LOOK = {
     "frequency": (LINES["frequency_refine"][0], "h"),
 }
 """Colour and marker of those in the figure."""
-PRETRAINED_OF = {"head_random_weights": "head_pretrained", "all_weights_random_weights": "all_weights"}
-"""Which of these a body with random weights is compared with."""
+PRETRAINED_OF = dict.fromkeys(("head_random_rows", "head_random_weights"), "head_pretrained")
+PRETRAINED_OF |= {"all_weights_random_weights": "all_weights"}
+"""What a body with random weights, or words, is compared with."""
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
