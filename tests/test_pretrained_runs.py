@@ -604,3 +604,10 @@ def test_the_difference_of_two_proposers_is_of_the_seeds_that_both_have():
     assert rows.loc[("finetuned", "one_proposal_minus_frequency"), ["value", "seeds"]].tolist() == [0.6, 3]
     assert ("finetuned", "one_proposal_minus_classifier") not in rows.index
     assert rows["ci_high"].max() <= 1 and (rows["n"] == 40).all()
+    # Judgements are paired too, over episodes, and only where both judge.
+    found["finetuned", 5][8]["critic_sign"], found["random_weights", 5][8]["critic_sign"] = [True] * 6, [True, False] * 3
+    both = {key: {8: runs[8]} for key, runs in found.items() if 8 in runs}
+    signs = study.table_of("g", both, np.tile(range(8), 5), [1, 1, 2, 2, 3, 3])
+    (row,) = signs[signs["metric"] == "critic_sign_minus_random_weights"].itertuples()
+    assert (row.value, row.n) == (0.5, 6) and (row.ci_low, row.ci_high) == (0.5, 0.5), "each episode has the same difference"
+    assert not rows.index.get_level_values("metric").str.startswith("critic_sign").any()

@@ -43,10 +43,12 @@ COMPARED = {
     "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned", "all_weights"),
     "finetuned@": ("from_scratch@", "frequency@"),
     "head_pretrained": ("head_random_rows", "head_random_weights", "classifier"),
+    "head_finetuned": ("head_random_weights", "classifier"),
     "all_weights": ("all_weights_random_weights",),
 }
-"""Whose first proposals are compared with those of which others that learned from as many states (zero_shot: from none); what
-learned on another grid (`transfer.py`) with what learned there too, and finetuned with finetuned@<grid>."""
+"""Who is compared with which others that learned from as many states (zero_shot: from none); what learned on another grid
+(`transfer.py`) with what learned there too, and finetuned with finetuned@<grid>."""
+PAIRED = ("one_proposal", "parse_unmasked", "critic_sign")
 UNDRAWN = ("zero_shot", "frequency", "majority")
 """Of one seed, the first in params.yaml: nothing is drawn in what they learn."""
 
@@ -58,8 +60,8 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
 
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
     of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios (of
-    critic_sign over episodes). one_proposal_minus_<proposer>, of those in COMPARED: the paired difference on the same states,
-    both of the same size, over the seeds that both have.
+    critic_sign over episodes). <metric>_minus_<proposer>, of those in COMPARED and PAIRED: the paired difference on the same
+    states, both of the same size, over the seeds that both have.
     one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
     params = config.load()
@@ -181,10 +183,12 @@ def table_of(environment, found, groups, episodes):
         stem, at, grid = proposer.partition("@")
         elsewhere = sorted({name for name, _ in found if name.startswith("finetuned@")}) if proposer == "finetuned" else []
         for other in [*(name + grid for name in COMPARED.get(stem + at, ())), *elsewhere]:
-            if pairs := _pairs(runs, found.get((other, 0 if other == "zero_shot" else size), {}), other):
-                columns[f"one_proposal_minus_{other}"] = [np.subtract(a, b) for a, b in pairs]
+            pairs = _pairs(runs, found.get((other, 0 if other == "zero_shot" else size), {}), other)
+            for metric in PAIRED:
+                if pairs and all(metric in run for pair in pairs for run in pair):
+                    columns[f"{metric}_minus_{other}"] = [np.subtract(a[metric], b[metric], dtype=float) for a, b in pairs]
         for metric, each in columns.items():
-            labels = (episodes if metric == "critic_sign" else groups)[: len(each[0])]
+            labels = (episodes if metric.startswith("critic_sign") else groups)[: len(each[0])]
             values = np.concatenate(each)
             if "_minus_" not in metric and np.isin(values, (0, 1)).all():
                 values = values.astype(bool)  # a share has an interval of its own
@@ -194,10 +198,10 @@ def table_of(environment, found, groups, episodes):
 
 
 def _pairs(runs, others, other):
-    """[(first proposals of a run, those of the other with the same seed)]; the one run of what draws nothing goes with each."""
+    """[(values of a run, those of the other with the same seed)]; the one run of what draws nothing goes with each."""
     undrawn = other.partition("@")[0] in UNDRAWN
     of = {seed: next(iter(others.values())) for seed in runs} if others and undrawn else others
-    return [(runs[seed]["one_proposal"], of[seed]["one_proposal"]) for seed in sorted(set(runs) & set(of))]
+    return [(runs[seed], of[seed]) for seed in sorted(set(runs) & set(of))]
 
 
 def command(arguments, module, description, kind, choices, work):
