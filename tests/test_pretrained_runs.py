@@ -328,7 +328,11 @@ def test_what_learned_on_the_grid_itself_answers_as_there(project, measured, mon
         there = {k: v for k, v in kept[f"{name}-30-7"]["values"].items() if not k.startswith("one_proposal_scored")}
         assert kept[f"{name}@case14-30-7"]["values"] == there, name
     at = table[table["states"] == 30].set_index(["proposer", "metric"])["value"]
-    assert "finetuned@case14" in at.index.get_level_values(0) and ("finetuned@case14", "one_proposal_minus_classifier") not in at
+    for name in ("from_scratch", "classifier", "frequency"):  # what learned here, of the same seed
+        values = [kept[f"{each}-30-7"]["values"]["one_proposal"] for each in ("finetuned@case14", name)]
+        difference = np.subtract(*values, dtype=float).mean()
+        assert at["finetuned@case14", f"one_proposal_minus_{name}"] == pytest.approx(difference, abs=2e-4)
+    assert ("finetuned@case14", "one_proposal_minus_zero_shot") not in at
     one, other = (at[f"{name}@case14", "one_proposal"] for name in ("finetuned", "from_scratch"))
     assert at["finetuned@case14", "one_proposal_minus_from_scratch@case14"] == pytest.approx(one - other, abs=2e-4)
     rows = {row[1]: row for row in show.cells(table)}
@@ -478,13 +482,14 @@ def test_all_weights_join_the_study(project, measured, monkeypatch):
     assert set(zip(rows["proposer"], rows["states"], rows["seeds"], strict=True)) == {
         ("all_weights", 30, 1), ("all_weights_random_weights", 30, 1)
     }  # fmt: skip
-    losses = pd.read_csv(project / "whole/studies/pretrained/case14/all_weights.csv")
-    assert losses.groupby(["proposer", "steps", "rate"]).size().to_dict() == {
-        (proposer, steps, rate): looks
-        for proposer in ("all_weights", "all_weights_random_weights")
-        for steps, rate, looks in ((10, 1e-9, 1), (10, 1e-2, 1), (10, 1e-8, 1), (10, 1e30, 1), (30, 1e-2, 3))
-    }
-    assert (np.isinf(losses["loss_heldout"]) == losses["rate"].eq(1e30)).all(), "a rate that diverges is none"
+    runs = json.loads((project / "whole/studies/pretrained/case14/runs.json").read_text())["runs"]
+    for proposer in ("all_weights", "all_weights_random_weights"):
+        losses = runs[f"{proposer}-30-7"]["losses"]
+        pilots = losses["pilots"]
+        assert list(pilots) == ["1e-09", "0.01", "1e-08", "1e+30"] and pilots["1e+30"] is None, "a rate that diverges is none"
+        assert losses["rate"] == 0.01 and pilots["0.01"] == min(filter(None, pilots.values()))
+        assert [look["step"] for look in losses["curve"]] == [10, 20, 30]
+    assert not list((project / pretrained.PLACE / "study").rglob("*all_weights*.json")), "nothing is left behind"
     assert all_weights.main(["nowhere"]) == 1
 
 

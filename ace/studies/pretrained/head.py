@@ -21,12 +21,10 @@ import torch
 from tqdm import tqdm
 
 from ace import config
-from ace.config.errors import validated
-from ace.config.models import PretrainedModel
-from ace.llm.models import checkpoint, embedded, pretrained
+from ace.llm.models import checkpoint, embedded
 from ace.llm.policy_actor import outcome_text
 from ace.studies.pretrained.bench import Bench, committed
-from ace.studies.pretrained.measure import command, made
+from ace.studies.pretrained.measure import command, each_of, made, selected
 from ace.studies.rates import classifier
 
 BODIES = ("pretrained", "finetuned", "random_rows", "random_weights")
@@ -39,12 +37,10 @@ BATCH = 16
 def measure(environment, output="results", progress=True, bodies=BODIES, **only):
     """Make the missing runs of all bodies, sizes and seeds, or of a selection (only: `sizes`, `seeds`); returns the table of
     `measure.measure`."""
-    params = config.load()
-    params.environment(environment)
+    params, settings = selected(environment, only)
     stage = params.pretrained_model
-    settings = validated(PretrainedModel, stage.model_dump() | only, "", "the study's selection")
     words = config.root() / embedded.TRAINED.format(env=environment)
-    pretrained.folder(), embedded.load(words)  # before anything is made
+    embedded.load(words)  # before anything is made
     tuned = committed(environment, stage) if "finetuned" in bodies else None
     bench = Bench(params, environment, progress)
     states = [visit.state for visit in bench.corpus.visits] + bench.states
@@ -74,10 +70,9 @@ def measure(environment, output="results", progress=True, bodies=BODIES, **only)
 
     wanted = {}
     for body in bodies:
-        # The one body that is tuned is of one seed and size.
-        for seed in [stage.seed] if body == "finetuned" else settings.seeds:
-            for size in [stage.states] if body == "finetuned" else settings.sizes:
-                wanted[f"head_{body}-{size}-{seed}"] = partial(run, body, size, seed)
+        # The one body that is tuned is of one size and seed.
+        sizes, seeds = ([stage.states], [stage.seed]) if body == "finetuned" else (settings.sizes, settings.seeds)
+        wanted |= each_of(f"head_{body}", sizes, seeds, partial(run, body))
     return made(bench, settings, output, wanted, [Path(__file__)])
 
 

@@ -41,13 +41,13 @@ from ace.trained_policies import write_rows
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
 COMPARED = {
     "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned", "all_weights"),
-    "finetuned@": ("from_scratch@", "frequency@"),
+    "finetuned@": ("from_scratch@", "frequency@", "from_scratch", "classifier", "frequency"),
     "head_pretrained": ("head_random_rows", "head_random_weights", "classifier"),
     "head_finetuned": ("head_random_weights", "classifier"),
     "all_weights": ("all_weights_random_weights",),
 }
 """Who is compared with which others that learned from as many states (zero_shot: from none); what learned on another grid
-(`transfer.py`) with what learned there too, and finetuned with finetuned@<grid>."""
+(`transfer.py`, @) with what learned there too and with what learned here, and finetuned with finetuned@<grid>."""
 PAIRED = ("one_proposal", "parse_unmasked", "critic_sign")
 UNDRAWN = ("zero_shot", "frequency", "majority")
 """Of one seed, the first in params.yaml: nothing is drawn in what they learn."""
@@ -64,24 +64,36 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     states, both of the same size, over the seeds that both have.
     one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
-    params = config.load()
-    params.environment(environment)
-    settings = validated(PretrainedModel, params.pretrained_model.model_dump() | only, "", "the study's selection")
-    pretrained.folder()  # before anything is made
+    params, settings = selected(environment, only)
     bench, wanted = Bench(params, environment, progress), {}
-    for proposer, size in [("zero_shot", 0), *((each, size) for size in settings.sizes for each in LEARNING)]:
-        for seed in params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds:
-            if proposer in proposers:
-                wanted[f"{proposer}-{size}-{seed}"] = partial(one, bench, proposer, size, seed)
+    for proposer in proposers:
+        sizes = [0] if proposer == "zero_shot" else settings.sizes
+        seeds = params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds
+        wanted |= each_of(proposer, sizes, seeds, partial(one, bench, proposer))
     return made(bench, settings, output, wanted)
 
 
+def selected(environment, only):
+    """(params, config.PretrainedModel with the values of `only`), or ConfigError: before anything is made, where the environment,
+    the selection or the pretrained model is missing or wrong."""
+    params = config.load()
+    params.environment(environment)
+    settings = validated(PretrainedModel, params.pretrained_model.model_dump() | only, "", "the study's selection")
+    pretrained.folder()
+    return params, settings
+
+
+def each_of(proposer, sizes, seeds, run):
+    """{"<proposer>-<size>-<seed>": (file for a state) -> {metric: values}} for `made`. run: (size, seed, file for a state) ->
+    {metric: values}."""
+    return {f"{proposer}-{size}-{seed}": partial(run, size, seed) for seed in seeds for size in sizes}
+
+
 def made(bench, settings, output, wanted, files=()):
-    """Make the missing ones of wanted, {"<proposer>-<size>-<seed>": (file for a state) -> {metric: values}}, and return the table
-    of all runs that are kept.
+    """Make the missing ones of wanted (`each_of`) and return the table of all runs that are kept.
 
     settings: config.PretrainedModel; files: what these runs hang on beyond the identity, code and models; ConfigError where one
-    was made with others.
+    was made with others. A run may return, beside its metrics, a tuning's `losses`: runs.json keeps them as they are.
     """
     place = config.root() / pretrained.PLACE / "study" / bench.environment
     place.mkdir(parents=True, exist_ok=True)
@@ -93,7 +105,9 @@ def made(bench, settings, output, wanted, files=()):
         with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
             kept = _read(path, identity).get(name)
             if kept is None:
-                run = {"processor": processor(), **of, "values": _plain(values(place / f"{identity}-{name}.pt"))}
+                found = values(place / f"{identity}-{name}.pt")
+                losses = {"losses": found.pop("losses")} if "losses" in found else {}
+                run = {"processor": processor(), **of, **losses, "values": _plain(found)}
                 table = _add(path, identity, {name: run}, bench)
             elif kept.get("of") != of.get("of"):
                 names = ", ".join(each.name for each in files)
@@ -114,8 +128,8 @@ def _plain(columns):
 
 
 def _read(path, identity):
-    """{"<proposer>-<size>-<seed>": {"processor": text, "values": {metric: [value of each state]}}} of runs.json; ConfigError
-    where it can't be read or is of another identity."""
+    """{"<proposer>-<size>-<seed>": {"processor": text, "values": {metric: [value of each state]}, ...}} of runs.json;
+    ConfigError where it can't be read or is of another identity."""
     if not path.is_file():
         return {}
     try:
@@ -182,7 +196,7 @@ def table_of(environment, found, groups, episodes):
         columns = {metric: [run[metric] for run in runs.values()] for metric in next(iter(runs.values()))}
         stem, at, grid = proposer.partition("@")
         elsewhere = sorted({name for name, _ in found if name.startswith("finetuned@")}) if proposer == "finetuned" else []
-        for other in [*(name + grid for name in COMPARED.get(stem + at, ())), *elsewhere]:
+        for other in [*(name + grid * name.endswith("@") for name in COMPARED.get(stem + at, ())), *elsewhere]:
             pairs = _pairs(runs, found.get((other, 0 if other == "zero_shot" else size), {}), other)
             for metric in PAIRED:
                 if pairs and all(metric in run for pair in pairs for run in pair):

@@ -22,8 +22,8 @@ NAMES = {
     "classifier": "Classifier",
     "frequency": "Lookup table",
     "majority": "More frequent sign",
-    "head_finetuned": "Head on the tuned body",
     "head_pretrained": "Head on the pretrained body",
+    "head_finetuned": "Head on the tuned body",
     "head_random_rows": "Head on the pretrained body, random words",
     "head_random_weights": "Head on random weights",
     "all_weights": "Pretrained, all weights tuned",
@@ -38,9 +38,6 @@ LOOK = {
     "frequency": (LINES["frequency_refine"][0], "h"),
 }
 """Colour and marker of those in the figure."""
-PRETRAINED_OF = dict.fromkeys(("head_random_rows", "head_random_weights"), "head_pretrained")
-PRETRAINED_OF |= {"all_weights_random_weights": "all_weights"}
-"""What a body with random weights, or words, is compared with."""
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
@@ -74,9 +71,9 @@ def cells(table):
     for env, size, proposer in _order(table):
         at = table[table["grid"] == env]
         found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
-        # What learns from nothing is compared with the fine-tuned model of every size.
-        minus = at[(at["proposer"] == _compared(proposer)) & (at["metric"] == f"one_proposal_minus_{proposer}")]
-        minus = minus[minus["states"].eq(size) | (size == 0)].set_index("states")
+        minus = at[at["metric"] == f"one_proposal_minus_{proposer}"]
+        minus = minus[minus["states"].eq(size) | (size == 0)]  # what learns from nothing: with every size
+        minus = minus[minus["proposer"] == min(minus["proposer"], key=_place, default="")].set_index("states")
         sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
         differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
         rows.append([
@@ -107,16 +104,14 @@ def _of_all_grids(results, name):
 def _order(table):
     """Keys (grid, states, proposer) of its rows; grids as in the table."""
     keys = table[["grid", "states", "proposer"]].drop_duplicates().itertuples(index=False)
-    grids, names = list(table["grid"].drop_duplicates()), list(NAMES)
-    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], "@" in key[2], names.index(key[2].partition("@")[0])))
+    grids = list(table["grid"].drop_duplicates())
+    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], _place(key[2])))
 
 
-def _compared(proposer):
-    """What the column of differences compares it with: with what learned alike."""
-    name, at, learned = proposer.partition("@")
-    if name in PRETRAINED_OF:
-        return PRETRAINED_OF[name]
-    return f"finetuned{at}{learned}" if name != "finetuned" else "finetuned"
+def _place(proposer):
+    """Where it stands in a table, and who is shown minus the others: the first that they are compared with."""
+    name, elsewhere, _ = proposer.partition("@")
+    return elsewhere, list(NAMES).index(name)
 
 
 def _named(proposer):
