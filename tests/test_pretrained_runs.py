@@ -20,7 +20,7 @@ from ace.config.host import processor
 from ace.grid.environment import World
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
-from ace.llm.models import checkpoint, corpus, pretrained, training, tuning
+from ace.llm.models import checkpoint, corpus, embedded, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
 from ace.llm.text import Parsed, TextMap
 from ace.report.runs import ReportError
@@ -169,21 +169,24 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     written = pd.read_csv(project / "results/studies/pretrained/case14/pretrained.csv")
     pd.testing.assert_frame_equal(written, measured)
     assert set(zip(measured["proposer"], measured["states"], strict=True)) == {("zero_shot", 0), ("majority", 0)} | {
-        (proposer, size) for proposer in study.LEARNING for size in (10, 30)
+        (proposer, size) for proposer in study.PROPOSERS[1:] for size in (10, 30)
     }
     rates = measured[measured["metric"].isin(["one_proposal", "five_rounds"])]
     assert len(set(rates["n"])) == 1 and rates["value"].between(0, 1).all()
     value = measured.set_index(["proposer", "states", "metric"])["value"]
     assert ("zero_shot", 0, "one_proposal") in value.index and ("zero_shot", 0, "five_rounds") not in value.index, "asked once"
-    for other in ("random_weights", "from_scratch", "classifier", "frequency"):
-        difference = value["finetuned", 30, "one_proposal"] - value[other, 30, "one_proposal"]
-        assert value["finetuned", 30, f"one_proposal_minus_{other}"] == pytest.approx(difference, abs=2e-4)
+    for other in ("random_weights", "from_scratch", "fewer_samples", "classifier", "frequency"):
+        for metric in ("one_proposal", "five_rounds"):
+            difference = value["finetuned", 30, metric] - value[other, 30, metric]
+            assert value["finetuned", 30, f"{metric}_minus_{other}"] == pytest.approx(difference, abs=2e-4)
+    difference = value["finetuned", 30, "legal_unmasked"] - value["from_scratch", 30, "legal_unmasked"]
+    assert value["finetuned", 30, "legal_unmasked_minus_from_scratch"] == pytest.approx(difference, abs=2e-4)
     scored = value["finetuned", 30, "one_proposal_scored"]
     assert value["finetuned", 30, "one_proposal_scored_minus_written"] == pytest.approx(
         scored - value["finetuned", 30, "one_proposal"], abs=2e-4
     )
     with_language = measured[measured["metric"] == "critic_sign"]["proposer"].unique()
-    assert set(with_language) == {"majority", "zero_shot", "finetuned", "random_weights", "from_scratch"}
+    assert set(with_language) == {"majority", "zero_shot", "finetuned", "random_weights", "from_scratch", "fewer_samples"}
     judged = measured[measured["metric"] == "critic_sign"].set_index("proposer")
     assert 0.5 <= judged.loc["majority", "value"] <= 1 and len(set(judged["n"])) == 1
     assert measured[measured["proposer"] == "majority"]["metric"].tolist() == ["critic_sign"]
@@ -196,7 +199,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
         patch.setattr(study, "one", pytest.fail)
         pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
     kept = json.loads((project / RUNS).read_text())["runs"]
-    assert len(kept) == 1 + 2 * (4 * 2 + 1)
+    assert len(kept) == 1 + 2 * (5 * 2 + 1)
     assert set(kept["frequency-30-7"]["values"]["one_proposal"]) | set(kept["finetuned-30-8"]["values"]["five_rounds"]) <= {0, 1}
     assert {run["processor"] for run in kept.values()} == {processor()}
     # A part of it on another machine, and the rest here: the same table.
@@ -217,6 +220,20 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
             study.measure("case14", "part", False)
     with pytest.raises(config.ConfigError, match=r"^the study's selection: seeds.0 = -1: "):
         study.measure("case14", "part", False, seeds=[-1])
+
+
+def test_judgements_are_grouped_by_scenario_and_fewer_samples_are_fewer(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    bench, steps, fit = study.Bench(config.load(), "case14", progress=False), [], embedded.fit
+    kept = json.loads((project / RUNS).read_text())
+    assert kept["judged"] == [bench.episodes[e][p].state.scenario for e, p in bench.keys]
+    assert len(set(kept["judged"])) < len({e for e, _ in bench.keys}), "several episodes play one scenario"
+    monkeypatch.setattr(embedded, "fit", lambda *given, **keys: (steps.append(given[3:5]), fit(*given, **keys)))
+    study.measure("case14", "fewer", False, ("from_scratch", "fewer_samples"), sizes=[30], seeds=[7])
+    (most, batch), (few, same) = steps
+    assert batch == same and most == 60 and few == SMALL["steps"] * SMALL["batch_size"] // batch
 
 
 def test_what_was_measured_is_kept_though_another_identity_came_first(project, measured, monkeypatch):
@@ -493,6 +510,48 @@ def test_all_weights_join_the_study(project, measured, monkeypatch):
     assert all_weights.main(["nowhere"]) == 1
 
 
+def test_a_killed_tuning_of_all_weights_goes_on(project, measured, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    monkeypatch.setattr(all_weights, "PILOT", 20)
+    monkeypatch.setattr(all_weights, "RATES", (1e-3,))
+    save, advance, steps, saved = tuning._Run.save, tuning._Run.advance, [], []
+
+    def killed(run, path):
+        save(run, path)
+        saved.append(run.step)
+        if len(saved) in (1, 4):  # in the pilot, and in the tuning behind it
+            raise KeyboardInterrupt
+
+    def runs(output):
+        all_weights.measure("case14", output, False, ["pretrained"])
+        return json.loads((project / output / "studies/pretrained/case14/runs.json").read_text())["runs"]
+
+    whole = runs("unkilled")
+    monkeypatch.setattr(tuning._Run, "save", killed)
+    monkeypatch.setattr(tuning._Run, "advance", lambda run, tick: (steps.append(run.step), advance(run, tick)))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            runs("killed")
+    assert runs("killed") == whole and steps == [0, 10, 0, 10, 20]
+
+
+def test_all_weights_need_a_rate_that_does_not_diverge_and_the_transplanted_form(project, measured, tmp_path, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    monkeypatch.setattr(all_weights, "PILOT", 10)
+    monkeypatch.setattr(all_weights, "RATES", (1e30,))
+    with pytest.raises(config.ConfigError, match=r"no rate of \(1e\+30,\) has a finite loss; lower pretrained_model.rows_lr$"):
+        all_weights.measure("case14", "none", progress=False)
+    native = parameters(lambda raw: raw["pretrained_model"].update(form="native"))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(native))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(config.ConfigError, match=r"pretrained_model.form = native: this study is of the transplanted form$"):
+        all_weights.measure("case14", "none", progress=False)
+
+
 def test_bodies_with_random_weights_are_compared_with_the_pretrained_one():
     found = {(name, 30): {7: {"one_proposal": values}} for name, values in (
         ("finetuned", [1, 1, 1, 1]), ("all_weights", [1, 1, 1, 0]), ("all_weights_random_weights", [1, 0, 0, 0]),
@@ -515,7 +574,7 @@ def test_what_is_shown_of_the_study(project, measured, tmp_path):
     names |= {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = show.cells(table)
-    assert [row[2] for row in rows] == ["0"] * 2 + ["10"] * 5 + ["30"] * 5
+    assert [row[2] for row in rows] == ["0"] * 2 + ["10"] * 6 + ["30"] * 6
     value = measured.set_index(["proposer", "states", "metric"])["value"]
     lookup = rows[-1]
     assert lookup[1] == "Lookup table" and lookup[3].startswith(f"{100 * value['frequency', 30, 'one_proposal']:.1f} ")
@@ -609,10 +668,10 @@ def test_the_difference_of_two_proposers_is_of_the_seeds_that_both_have():
     assert rows.loc[("finetuned", "one_proposal_minus_frequency"), ["value", "seeds"]].tolist() == [0.6, 3]
     assert ("finetuned", "one_proposal_minus_classifier") not in rows.index
     assert rows["ci_high"].max() <= 1 and (rows["n"] == 40).all()
-    # Judgements are paired too, over episodes, and only where both judge.
+    # Judgements are paired too, over their scenarios, and only where both judge.
     found["finetuned", 5][8]["critic_sign"], found["random_weights", 5][8]["critic_sign"] = [True] * 6, [True, False] * 3
     both = {key: {8: runs[8]} for key, runs in found.items() if 8 in runs}
     signs = study.table_of("g", both, np.tile(range(8), 5), [1, 1, 2, 2, 3, 3])
     (row,) = signs[signs["metric"] == "critic_sign_minus_random_weights"].itertuples()
-    assert (row.value, row.n) == (0.5, 6) and (row.ci_low, row.ci_high) == (0.5, 0.5), "each episode has the same difference"
+    assert (row.value, row.n) == (0.5, 6) and (row.ci_low, row.ci_high) == (0.5, 0.5), "each scenario has the same difference"
     assert not rows.index.get_level_values("metric").str.startswith("critic_sign").any()

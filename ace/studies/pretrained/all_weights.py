@@ -1,6 +1,6 @@
 """Tuning of all weights in the place of LoRA (our measurement).
 
-    python -m ace.studies.pretrained.all_weights wcci2020 [--bodies pretrained] [--sizes 4000] [--seeds 7]
+    python -m ace.studies.pretrained.all_weights wcci2020 [--bodies pretrained] [--sizes 300] [--seeds 7]
 
 As `finetuned` and `random_weights` of `measure.py`, with the same samples, steps, schedule and rate of the words' rows, but all
 weights of the body learn, not LoRA matrices. LoRA's rate is fixed in params.yaml; that of the body is the one of RATES with the
@@ -30,7 +30,7 @@ from ace.studies.pretrained.bench import Bench
 from ace.studies.pretrained.measure import command, each_of, made, selected
 
 BODIES = ("pretrained", "random_weights")
-RATES = (3e-5, 1e-4, 3e-4, 1e-3)
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 PILOT = 100
 
 

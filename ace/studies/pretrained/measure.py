@@ -7,6 +7,8 @@ Every proposer is asked in the same held-out states, and each learns from the sa
                      stage pretrained_model has made one so, that one
     random_weights   a body of the same shape with new weights, fine-tuned alike: without it nothing is said about pretraining
     from_scratch     the embedded model, trained on these states
+    fewer_samples    the same, trained on as many samples as finetuned, where from_scratch draws several times as many of these
+                     states
     classifier       a plain network on the same labels (studies/rates/classifier.py)
     frequency        the lookup table: the actions most often best in these states
     majority         no proposer: of g_LLM's signs, always the one that is right more often in the judged decisions
@@ -20,6 +22,7 @@ states, model files and versions (`bench.identity_of`); runs of different ones d
 """
 
 import argparse
+import copy
 import hashlib
 import json
 import sys
@@ -35,12 +38,14 @@ from ace.config.host import processor
 from ace.config.models import PretrainedModel
 from ace.llm.models import pretrained
 from ace.stats import mean_interval
-from ace.studies.pretrained.bench import LEARNING, PROPOSERS, Bench, identity_of, one
+from ace.studies.pretrained import bench as proposing
+from ace.studies.pretrained.bench import Bench, identity_of, one
 from ace.trained_policies import write_rows
 
+PROPOSERS = (*proposing.PROPOSERS, "fewer_samples")
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
 COMPARED = {
-    "finetuned": ("zero_shot", *LEARNING[1:], "head_finetuned", "all_weights"),
+    "finetuned": (*(name for name in PROPOSERS if name != "finetuned"), "head_finetuned", "all_weights"),
     "finetuned@": ("from_scratch@", "frequency@", "from_scratch", "classifier", "frequency"),
     "head_pretrained": ("head_random_rows", "head_random_weights", "classifier"),
     "head_finetuned": ("head_random_weights", "classifier"),
@@ -48,7 +53,7 @@ COMPARED = {
 }
 """Who is compared with which others that learned from as many states (zero_shot: from none); what learned on another grid
 (`transfer.py`, @) with what learned there too and with what learned here, and finetuned with finetuned@<grid>."""
-PAIRED = ("one_proposal", "parse_unmasked", "critic_sign")
+PAIRED = ("one_proposal", "five_rounds", "parse_unmasked", "legal_unmasked", "critic_sign")
 UNDRAWN = ("zero_shot", "frequency", "majority")
 """Of one seed, the first in params.yaml: nothing is drawn in what they learn."""
 
@@ -59,8 +64,8 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     Writes <output>/studies/pretrained/<environment>/pretrained.csv of all runs that are kept, and returns it.
 
     A table with COLUMNS: states is how many of the corpus were learned from, 0 for zero_shot and majority; n held-out states or,
-    of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios (of
-    critic_sign over episodes). <metric>_minus_<proposer>, of those in COMPARED and PAIRED: the paired difference on the same
+    of critic_sign, key decisions; seeds how many runs. Values are means over the seeds, intervals 95 % over scenarios: what other
+    seeds would change is in none. <metric>_minus_<proposer>, of those in COMPARED and PAIRED: the paired difference on the same
     states, both of the same size, over the seeds that both have.
     one_proposal_scored[_minus_written]: the action with the highest score in the place of the one that was written.
     """
@@ -69,8 +74,19 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     for proposer in proposers:
         sizes = [0] if proposer == "zero_shot" else settings.sizes
         seeds = params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds
-        wanted |= each_of(proposer, sizes, seeds, partial(one, bench, proposer))
+        few = proposer == "fewer_samples"
+        learn = partial(one, _with_fewer_samples(bench), "from_scratch") if few else partial(one, bench, proposer)
+        wanted |= each_of(proposer, sizes, seeds, learn)
     return made(bench, settings, output, wanted)
+
+
+def _with_fewer_samples(bench):
+    """A Bench on which the embedded model learns from no more samples than the pretrained one."""
+    params, other = bench.params, copy.copy(bench)
+    own, tuned = params.language_model, params.pretrained_model
+    fewer = own.model_copy(update={"steps": tuned.steps * tuned.batch_size // own.batch_size})
+    other.params = params.model_copy(update={"language_model": fewer})
+    return other
 
 
 def selected(environment, only):
@@ -167,8 +183,9 @@ def _add(path, identity, runs, bench):
 
 
 def _write(path, identity, runs, bench):
-    """With what the table needs besides: scenarios of the states, episodes and right signs of the key decisions."""
-    about = {"identity": identity, "scenarios": [int(group) for group in bench.groups], "episodes": [e for e, _ in bench.keys]}
+    """With what the table needs besides: scenarios of the states and of the key decisions, and the latter's right signs."""
+    about = {"identity": identity, "scenarios": [int(group) for group in bench.groups]}
+    about["judged"] = [int(bench.episodes[e][p].state.scenario) for e, p in bench.keys]
     about["signs"] = [int(good) for good in bench.truth]
     head, lines = (
         ",\n".join(f"{json.dumps(key)}: {json.dumps(each[key], separators=(',', ':'))}" for key in sorted(each))
@@ -185,12 +202,12 @@ def tabled(path, environment):
     for name, run in kept["runs"].items():
         proposer, size, seed = name.rsplit("-", 2)
         found.setdefault((proposer, int(size)), {})[int(seed)] = run["values"]
-    return table_of(environment, found, kept["scenarios"], kept["episodes"])
+    return table_of(environment, found, kept["scenarios"], kept["judged"])
 
 
-def table_of(environment, found, groups, episodes):
+def table_of(environment, found, groups, judged):
     """Rows of `measure`. found: {(proposer, states): {seed: {metric: (n,) values}}}; groups: scenario of each held-out state;
-    episodes: of each key decision."""
+    judged: of each key decision."""
     rows = []
     for (proposer, size), runs in sorted(found.items(), key=lambda each: each[0][::-1]):
         columns = {metric: [run[metric] for run in runs.values()] for metric in next(iter(runs.values()))}
@@ -202,7 +219,7 @@ def table_of(environment, found, groups, episodes):
                 if pairs and all(metric in run for pair in pairs for run in pair):
                     columns[f"{metric}_minus_{other}"] = [np.subtract(a[metric], b[metric], dtype=float) for a, b in pairs]
         for metric, each in columns.items():
-            labels = (episodes if metric.startswith("critic_sign") else groups)[: len(each[0])]
+            labels = (judged if metric.startswith("critic_sign") else groups)[: len(each[0])]
             values = np.concatenate(each)
             if "_minus_" not in metric and np.isin(values, (0, 1)).all():
                 values = values.astype(bool)  # a share has an interval of its own

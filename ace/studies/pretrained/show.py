@@ -19,6 +19,7 @@ NAMES = {
     "finetuned": "Pretrained, fine-tuned",
     "random_weights": "Same body, random weights",
     "from_scratch": "From scratch (embedded)",
+    "fewer_samples": "From scratch, as few samples",
     "classifier": "Classifier",
     "frequency": "Lookup table",
     "majority": "More frequent sign",
