@@ -7,8 +7,8 @@ Every proposer is asked in the same held-out states, and each learns from the sa
                      stage pretrained_model has made one so, that one
     random_weights   a body of the same shape with new weights, fine-tuned alike: without it nothing is said about pretraining
     from_scratch     the embedded model, trained on these states
-    fewer_samples    the same, trained on as many samples as finetuned, where from_scratch draws several times as many of these
-                     states
+    fewer_samples    the same in as many steps of as few samples as finetuned; from_scratch learns from several times as many
+                     samples of these states
     classifier       a plain network on the same labels (studies/rates/classifier.py)
     frequency        the lookup table: the actions most often best in these states
     majority         no proposer: of g_LLM's signs, always the one that is right more often in the judged decisions
@@ -81,11 +81,10 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
 
 
 def _with_fewer_samples(bench):
-    """A Bench on which the embedded model learns from no more samples than the pretrained one."""
+    """A Bench on which the embedded model has the steps and the batch size of the pretrained one."""
     params, other = bench.params, copy.copy(bench)
-    own, tuned = params.language_model, params.pretrained_model
-    fewer = own.model_copy(update={"steps": tuned.steps * tuned.batch_size // own.batch_size})
-    other.params = params.model_copy(update={"language_model": fewer})
+    fewer = params.pretrained_model.model_dump(include={"steps", "batch_size"})
+    other.params = params.model_copy(update={"language_model": params.language_model.model_copy(update=fewer)})
     return other
 
 

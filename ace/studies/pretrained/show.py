@@ -132,8 +132,8 @@ def _share(rows, metric):
 
 
 def draw(table, folder):
-    """A panel a grid: first proposal filled, one of five open, by states of the corpus."""
-    grids = list(dict.fromkeys(table["grid"]))
+    """A panel for each grid that a model was tuned on: first proposal filled, one of five open, by states of the corpus."""
+    grids = list(dict.fromkeys(table.loc[table["proposer"] == "finetuned", "grid"]))
     shown = table[table["metric"].isin(["one_proposal", "five_rounds"]) & table["proposer"].isin(LOOK)]
     with theme():
         figure = Figure(figsize=(1.0 + 5.6 * len(grids), 3.9), layout="constrained")
