@@ -135,6 +135,7 @@ def draw(table, folder):
     """A panel for each grid that a model was tuned on: first proposal filled, one of five open, by states of the corpus."""
     grids = list(dict.fromkeys(table.loc[table["proposer"] == "finetuned", "grid"]))
     shown = table[table["metric"].isin(["one_proposal", "five_rounds"]) & table["proposer"].isin(LOOK)]
+    shown = shown[shown["grid"].isin(grids)]
     with theme():
         figure = Figure(figsize=(1.0 + 5.6 * len(grids), 3.9), layout="constrained")
         panels = figure.subplots(1, len(grids), sharey=True, squeeze=False)[0]
