@@ -527,13 +527,13 @@ def test_a_killed_tuning_of_all_weights_goes_on(project, measured, monkeypatch):
         all_weights.measure("case14", output, False, ["pretrained"])
         return json.loads((project / output / "studies/pretrained/case14/runs.json").read_text())["runs"]
 
-    whole = runs("unkilled")
+    whole = runs("in_one_go")
     monkeypatch.setattr(tuning._Run, "save", killed)
     monkeypatch.setattr(tuning._Run, "advance", lambda run, tick: (steps.append(run.step), advance(run, tick)))
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            runs("killed")
-    assert runs("killed") == whole and steps == [0, 10, 0, 10, 20]
+            runs("in_parts")
+    assert runs("in_parts") == whole and steps == [0, 10, 0, 10, 20]
 
 
 def test_all_weights_need_a_rate_that_does_not_diverge_and_the_transplanted_form(project, measured, tmp_path, monkeypatch):
