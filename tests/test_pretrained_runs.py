@@ -10,21 +10,21 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import run, small_params
+from conftest import ROOT, run, small_params
 from test_experiment import files
 from test_legal import textmap_of
 from test_pretrained import write_base
 
 from ace import config, experiment
 from ace.config.host import processor
-from ace.grid.environment import World
+from ace.grid.environment import World, scenario_sets
 from ace.grid.whatif import WhatIf
 from ace.llm.clients import read_transcript
 from ace.llm.models import checkpoint, corpus, embedded, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
 from ace.llm.text import Parsed, TextMap
 from ace.report.runs import ReportError
-from ace.studies.pretrained import all_weights, head, show, transcripts, transfer
+from ace.studies.pretrained import all_weights, head, show, transcripts, transfer, variants
 from ace.studies.pretrained import bench as proposing
 from ace.studies.pretrained import measure as study
 
@@ -549,6 +549,59 @@ def test_all_weights_need_a_rate_that_does_not_diverge_and_the_transplanted_form
     monkeypatch.chdir(tmp_path)
     with pytest.raises(config.ConfigError, match=r"pretrained_model.form = native: this study is of the transplanted form$"):
         all_weights.measure("case14", "none", progress=False)
+
+
+def test_variants_play_development_weeks_and_are_made_once(project, tmp_path, monkeypatch, capsys):
+    for name in ("results", "checkpoints"):
+        shutil.copytree(project / name, tmp_path / name)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    chosen = ["pretrained_only", "ace_pretrained_frozen"]
+    assert variants.main(["case14", "--variants", *chosen, "--seeds", "1"]) == 0
+    path = tmp_path / "results/studies/pretrained/case14/variants.jsonl"
+    frozen, alone = variants.read(path)
+    assert [frozen["variant"], alone["variant"]] == chosen[::-1]
+    assert alone["budget"]["test"]["llm_calls"] > 0 == alone["budget"]["train"]["llm_calls"]
+    assert frozen["budget"]["train"]["llm_calls"] > 0 == frozen["budget"]["test"]["llm_calls"]
+    assert frozen["finetunes"] == 0 and frozen["tokens"]["actor"] > 0 and len(frozen["survival"]) == len(alone["survival"]) > 0
+    assert not list((tmp_path / "checkpoints/development").glob("*/*/*/*"))
+
+    monkeypatch.setattr(variants, "_run", None)
+    before = path.read_bytes()
+    assert variants.main(["case14", "--variants", *chosen, "--seeds", "1"]) == 0 and path.read_bytes() == before
+    shutil.rmtree(tmp_path / "results/pretrained_model")
+    capsys.readouterr()
+    assert variants.main(["case14", "--variants", "ace_pretrained"]) == 1 and path.read_bytes() == before
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_development_weeks_are_no_test_weeks(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    params = variants._on_development(config.load())
+    assert params.scenarios.test == params.chronics.development_test
+    test = scenario_sets(params.environment("wcci2020"), params.scenarios)["test"]
+    assert test.weeks.split == "development_test" and len(test) == params.chronics.development_test
+
+
+def test_variants_are_shown_with_all_that_they_used(tmp_path):
+    assert "No variants" in show.variants_as_markdown(show.write_variants(tmp_path, tmp_path / "shown"))
+    budget = {phase: {"simulator_calls": 10, "dc_calls": 20, "llm_calls": 5} for phase in ("train", "corpus", "test", "repeats")}
+    common = {"budget": budget, "minutes": {"train": 30.0, "evaluate": 1.5}, "tokens": {"actor": 600, "critic": 400}}
+    own = {("ace_pretrained", 0): [0.5, 0.9], ("ace_pretrained", 1): [0.6, 1.0],
+           ("pretrained_only", 0): [0.4, 0.6], ("pretrained_only", 1): [0.2, 0.6]}  # fmt: skip
+    path = tmp_path / "studies/pretrained/wcci2020/variants.jsonl"
+    path.parent.mkdir(parents=True)
+    lines = [common | {"variant": v, "seed": s, "survival": survival, "refinements": 3 + s, "finetunes": 2 * s}
+             for (v, s), survival in own.items()]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = show.write_variants(tmp_path, tmp_path / "shown").set_index("variant")
+    alone = table.loc["pretrained_only"]
+    assert table["survival"].to_dict() == pytest.approx({"ace_pretrained": 75.0, "pretrained_only": 45.0})
+    assert alone["difference"] == pytest.approx(-30.0) and np.isnan(table.loc["ace_pretrained", "difference"])
+    assert (alone["simulator_calls"], alone["llm_calls"], alone["tokens"], alone["minutes"]) == (30, 15, 1000, 31.5)
+    assert (alone["refinements"], alone["finetunes"], alone["seeds"], alone["weeks"]) == (4, 1, 2, 2)
+    assert "| Pretrained model alone | 45.0 [" in (tmp_path / "shown/variants.md").read_text()
 
 
 def test_bodies_with_random_weights_are_compared_with_the_pretrained_one():

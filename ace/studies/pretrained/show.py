@@ -1,5 +1,5 @@
-"""The table and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`), and
-its transcripts (`transcripts.py`)."""
+"""The table and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`), a
+table of its variants on development weeks (`variants.py`), and its transcripts (`transcripts.py`)."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ace.report.formatting import markdown, thousands, with_interval, write_table
-from ace.report.labels import GRIDS, grid_label
+from ace import stats
+from ace.report.formatting import in_points, markdown, thousands, with_interval, write_table
+from ace.report.labels import GRIDS, grid_label, label
 from ace.report.notes import note
-from ace.report.runs import ReportError
+from ace.report.runs import AFTER_THE_TEST, ReportError
 from ace.report.style import LINES, legend_at_foot, theme, write_figure
 
 NAMES = {
@@ -42,6 +43,12 @@ LOOK = {
 HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
+REFERENCE = "ace_pretrained"
+COUNTS = ["refinements", "finetunes", "simulator_calls", "dc_calls", "llm_calls", "tokens"]
+DEVELOPED = ["env", "variant", "survival", "ci_low", "ci_high", "difference", "difference_low", "difference_high", *COUNTS]
+DEVELOPED += ["minutes", "seeds", "weeks"]
+HEAD_DEVELOPED = ["Grid", "Method", "Survival, % [95 % CI]", "minus ACE, pretrained model, points [95 % CI]", "Refinements"]
+HEAD_DEVELOPED += ["LoRA rounds", "Simulator calls", "DC power flows", "LLM calls", "LLM tokens", "Minutes", "Seeds x weeks"]
 
 
 def read(results):
@@ -85,15 +92,72 @@ def cells(table):
     return rows
 
 
+def write_variants(results, folder):
+    """Writes variants.{csv,md} into folder, where some were run. Returns the table with DEVELOPED, a row a grid and variant."""
+    rows = [row for path in _of_all_grids(results, "variants.jsonl") for row in _developed(path)]
+    table = pd.DataFrame(rows, columns=DEVELOPED)
+    if rows:
+        title = "The pretrained model's variants on development weeks"
+        write_table(folder, "variants", table, HEAD_DEVELOPED, cells_of_variants(table), title, note("pretrained.variants"))
+    return table
+
+
+def _developed(path):
+    """Rows of one grid. path: its variants.jsonl."""
+    runs = {}
+    for line in _lines(path):
+        runs.setdefault(line["variant"], []).append(line)
+    scores = {variant: 100 * np.array([line["survival"] for line in lines]) for variant, lines in runs.items()}
+    for variant, lines in runs.items():
+        other = scores.get(REFERENCE) if variant != REFERENCE else None
+        minus = [np.nan] * 3 if other is None else stats.paired_difference(scores[variant], other)
+        used = [np.mean([_used(line, what) for line in lines]) for what in COUNTS]
+        minutes = np.mean([line["minutes"].get("train", 0.0) + line["minutes"]["evaluate"] for line in lines])
+        survival = stats.mean(scores[variant], stats.PERCENT)
+        yield [path.parent.name, variant, *survival, *minus, *map(round, used), minutes, *scores[variant].shape]
+
+
+def _used(line, what):
+    """Of one run, all phases and roles together."""
+    if what in ("refinements", "finetunes"):
+        return line[what]
+    if what == "tokens":
+        return sum(line[what].values())
+    return sum(used.get(what, 0) for phase, used in line["budget"].items() if phase not in AFTER_THE_TEST)
+
+
+def cells_of_variants(table):
+    """A row a grid and variant. table: of `write_variants`."""
+    return [
+        [
+            grid_label(row["env"]), label(row["variant"]), with_interval(row["survival"], row["ci_low"], row["ci_high"], 1),
+            in_points(row, "difference"), *(thousands(row[what]) for what in COUNTS), f"{row['minutes']:.1f}",
+            f"{row['seeds']} x {row['weeks']}",
+        ]
+        for _, row in table.iterrows()
+    ]  # fmt: skip
+
+
+def variants_as_markdown(table):
+    """The table and its note, or a line that says that there is none."""
+    if table.empty:
+        return "No variants on development weeks: python -m ace.studies.pretrained.variants <environment>"
+    return f"{markdown(HEAD_DEVELOPED, cells_of_variants(table))}\n{note('pretrained.variants')}\n"
+
+
 def transcripts_as_markdown(results):
     """Every round of results/studies/pretrained/<env>/transcripts.jsonl as a row, or a line that says that there is none."""
     rows = []
     for path in _of_all_grids(results, "transcripts.jsonl"):
-        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        for line in _lines(path):
             for number, said in enumerate(line["rounds"], start=1):
                 place = [grid_label(path.parent.name), str(line["state"])] if number == 1 else ["", ""]
                 rows.append([*place, str(number), " ".join(said["reply"].split()), said["verdict"]])
     return markdown(SAID, rows) if rows else "No transcripts: python -m ace.studies.pretrained.transcripts <environment>"
+
+
+def _lines(path):
+    return map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
 def _of_all_grids(results, name):
