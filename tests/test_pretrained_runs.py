@@ -175,7 +175,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
     assert len(set(rates["n"])) == 1 and rates["value"].between(0, 1).all()
     value = measured.set_index(["proposer", "states", "metric"])["value"]
     assert ("zero_shot", 0, "one_proposal") in value.index and ("zero_shot", 0, "five_rounds") not in value.index, "asked once"
-    for other in ("random_weights", "from_scratch", "fewer_samples", "classifier", "frequency"):
+    for other in ("random_weights", "from_scratch", "fewer_samples", "classifier", "fewer_classifier", "frequency"):
         for metric in ("one_proposal", "five_rounds"):
             difference = value["finetuned", 30, metric] - value[other, 30, metric]
             assert value["finetuned", 30, f"{metric}_minus_{other}"] == pytest.approx(difference, abs=2e-4)
@@ -199,7 +199,7 @@ def test_the_study_compares_all_proposers_on_the_same_states(project, measured, 
         patch.setattr(study, "one", pytest.fail)
         pd.testing.assert_frame_equal(study.measure("case14", "results", progress=False), measured)
     kept = json.loads((project / RUNS).read_text())["runs"]
-    assert len(kept) == 1 + 2 * (5 * 2 + 1)
+    assert len(kept) == 1 + 2 * (6 * 2 + 1)
     assert set(kept["frequency-30-7"]["values"]["one_proposal"]) | set(kept["finetuned-30-8"]["values"]["five_rounds"]) <= {0, 1}
     assert {run["processor"] for run in kept.values()} == {processor()}
     # A part of it on another machine, and the rest here: the same table.
@@ -231,8 +231,13 @@ def test_judgements_are_grouped_by_scenario_and_fewer_samples_are_fewer(project,
     assert kept["judged"] == [bench.episodes[e][p].state.scenario for e, p in bench.keys]
     assert len(set(kept["judged"])) < len({e for e, _ in bench.keys}), "several episodes play one scenario"
     monkeypatch.setattr(embedded, "fit", lambda *given, **keys: (steps.append(given[3:5]), fit(*given, **keys)))
-    study.measure("case14", "fewer", False, ("from_scratch", "fewer_samples"), sizes=[30], seeds=[7])
-    assert steps == [(60, config.load().language_model.batch_size), (SMALL["steps"], SMALL["batch_size"])]
+    learn = proposing.classifier.fit
+    monkeypatch.setattr(
+        proposing.classifier, "fit", lambda *given: (steps.append((given[3].steps, given[3].batch_size)), learn(*given))[1]
+    )
+    both = ("from_scratch", "fewer_samples", "classifier", "fewer_classifier")
+    study.measure("case14", "fewer", False, both, sizes=[30], seeds=[7])
+    assert steps == [(60, config.load().language_model.batch_size), (SMALL["steps"], SMALL["batch_size"])] * 2
 
 
 def test_what_was_measured_is_kept_though_another_identity_came_first(project, measured, monkeypatch):
@@ -551,34 +556,51 @@ def test_all_weights_need_a_rate_that_does_not_diverge_and_the_transplanted_form
         all_weights.measure("case14", "none", progress=False)
 
 
-def test_variants_play_development_weeks_and_are_made_once(project, tmp_path, monkeypatch, capsys):
+def test_variants_are_run_once_and_shown(project, tmp_path, monkeypatch, capsys):
     for name in ("results", "checkpoints"):
         shutil.copytree(project / name, tmp_path / name)
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters()))
+
+    def longer(raw):
+        raw["base"]["finetune"].update(heldout=0)
+        raw["scenarios"].update(test=12)
+
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters(longer)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACE_JOBS", "1")
-    chosen = ["pretrained_only", "ace_pretrained_frozen"]
-    assert variants.main(["case14", "--variants", *chosen, "--seeds", "1"]) == 0
+    assert variants.main(["case14"]) == 1 and "case14 has no weeks" in capsys.readouterr().err
+    monkeypatch.setattr(variants, "_on_development", lambda params, _: params)  # so that these days are played
+    shutil.copy(tmp_path / TUNED / "model_manifest.json", tmp_path / "results/language_model/case14")  # of the same corpus
+    chosen = ["case14", "--seeds", "1", "--variants", "pretrained_only", "ace_pretrained", "frequency_refine"]
+    assert variants.main(chosen) == 0
     path = tmp_path / "results/studies/pretrained/case14/variants.jsonl"
-    frozen, alone = variants.read(path)
-    assert [frozen["variant"], alone["variant"]] == chosen[::-1]
+    pretrained_, alone, lookup = variants.read(path)
+    assert [line["variant"] for line in (pretrained_, alone, lookup)] == ["ace_pretrained", "pretrained_only", "frequency_refine"]
     assert alone["budget"]["test"]["llm_calls"] > 0 == alone["budget"]["train"]["llm_calls"]
-    assert frozen["budget"]["train"]["llm_calls"] > 0 == frozen["budget"]["test"]["llm_calls"]
-    assert frozen["finetunes"] == 0 and frozen["tokens"]["actor"] > 0 and len(frozen["survival"]) == len(alone["survival"]) > 0
-    assert not list((tmp_path / "checkpoints/development").glob("*/*/*/*"))
+    assert pretrained_["budget"]["train"]["llm_calls"] > 0 == pretrained_["budget"]["test"]["llm_calls"]
+    assert pretrained_["finetunes"] > 0 and pretrained_["tokens"]["actor"] > 0
+    assert lookup["tokens"] == {} and lookup["budget"]["corpus"]["simulator_calls"] > 0
+    assert len(pretrained_["survival"]) == len(alone["survival"]) > 0
+    assert not list((tmp_path / "checkpoints/development").rglob("state.pt"))
+    table = show.write_variants(tmp_path / "results", tmp_path / "shown")
+    assert table["variant"].tolist() == ["ace_pretrained", "pretrained_only", "frequency_refine"]
+    assert table["env_steps"].min() > 0 and table["llm_tokens"].tolist()[2] == 0
 
-    monkeypatch.setattr(variants, "_run", None)
+    monkeypatch.setattr(variants, "Run", None)
     before = path.read_bytes()
-    assert variants.main(["case14", "--variants", *chosen, "--seeds", "1"]) == 0 and path.read_bytes() == before
-    shutil.rmtree(tmp_path / "results/pretrained_model")
+    assert variants.main(chosen) == 0 and path.read_bytes() == before
+    variants._run(path, "case14", "results", "frequency_refine", 1)  # as one that has waited for the same run
+    assert path.read_bytes() == before
+    path.write_text(before.decode().replace(lookup["fingerprint"], "0" * 12))
     capsys.readouterr()
-    assert variants.main(["case14", "--variants", "ace_pretrained"]) == 1 and path.read_bytes() == before
+    assert variants.main(chosen) == 1 and "frequency_refine, seed 1, was made with other" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "results/pretrained_model")
+    assert variants.main(["case14", "--variants", "ace_pretrained"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_development_weeks_are_no_test_weeks(monkeypatch):
     monkeypatch.chdir(ROOT)
-    params = variants._on_development(config.load())
+    params = variants._on_development(config.load(), "wcci2020")
     assert params.scenarios.test == params.chronics.development_test
     test = scenario_sets(params.environment("wcci2020"), params.scenarios)["test"]
     assert test.weeks.split == "development_test" and len(test) == params.chronics.development_test
@@ -586,9 +608,10 @@ def test_development_weeks_are_no_test_weeks(monkeypatch):
 
 def test_variants_are_shown_with_all_that_they_used(tmp_path):
     assert "No variants" in show.variants_as_markdown(show.write_variants(tmp_path, tmp_path / "shown"))
-    budget = {phase: {"simulator_calls": 10, "dc_calls": 20, "llm_calls": 5} for phase in ("train", "corpus", "test", "repeats")}
+    used = {"simulator_calls": 10, "dc_calls": 20, "llm_calls": 5, "env_steps": 7}
+    budget = dict.fromkeys(("train", "corpus", "test", "repeats"), used)
     common = {"budget": budget, "minutes": {"train": 30.0, "evaluate": 1.5}, "tokens": {"actor": 600, "critic": 400}}
-    own = {("ace_pretrained", 0): [0.5, 0.9], ("ace_pretrained", 1): [0.6, 1.0],
+    own = {("ace_pretrained", 0): [0.5, 0.9], ("ace_pretrained", 1): [0.6, 1.0], ("ace_pretrained", 2): [0.0, 0.0],
            ("pretrained_only", 0): [0.4, 0.6], ("pretrained_only", 1): [0.2, 0.6]}  # fmt: skip
     path = tmp_path / "studies/pretrained/wcci2020/variants.jsonl"
     path.parent.mkdir(parents=True)
@@ -597,9 +620,10 @@ def test_variants_are_shown_with_all_that_they_used(tmp_path):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     table = show.write_variants(tmp_path, tmp_path / "shown").set_index("variant")
     alone = table.loc["pretrained_only"]
-    assert table["survival"].to_dict() == pytest.approx({"ace_pretrained": 75.0, "pretrained_only": 45.0})
-    assert alone["difference"] == pytest.approx(-30.0) and np.isnan(table.loc["ace_pretrained", "difference"])
-    assert (alone["simulator_calls"], alone["llm_calls"], alone["tokens"], alone["minutes"]) == (30, 15, 1000, 31.5)
+    assert table["survival"].to_dict() == pytest.approx({"ace_pretrained": 50.0, "pretrained_only": 45.0})
+    assert alone["difference"] == pytest.approx(30.0) and np.isnan(table.loc["ace_pretrained", "difference"])  # on seeds 0 and 1
+    assert (alone["simulator_calls"], alone["llm_calls"], alone["llm_tokens"], alone["minutes"]) == (30, 15, 1000, 31.5)
+    assert alone["env_steps"] == 14
     assert (alone["refinements"], alone["finetunes"], alone["seeds"], alone["weeks"]) == (4, 1, 2, 2)
     assert "| Pretrained model alone | 45.0 [" in (tmp_path / "shown/variants.md").read_text()
 
@@ -608,10 +632,15 @@ def test_bodies_with_random_weights_are_compared_with_the_pretrained_one():
     found = {(name, 30): {7: {"one_proposal": values}} for name, values in (
         ("finetuned", [1, 1, 1, 1]), ("all_weights", [1, 1, 1, 0]), ("all_weights_random_weights", [1, 0, 0, 0]),
     )}  # fmt: skip
+    found |= {(name, 40): {7: {"one_proposal": values}} for name, values in (
+        ("head_pretrained", [1, 1, 0, 0]), ("head_random_rows", [1, 0, 0, 0]), ("classifier", [1, 0, 0, 0]),
+    )}  # fmt: skip
     table = study.table_of("case14", found, [1, 2, 3, 4], [])
     shown = {row[1]: row[4].split(" ")[0] for row in show.cells(table)}
     assert shown["Pretrained, all weights tuned"] == "+25.0", "the fine-tuned model minus it"
     assert shown["Random weights, all tuned"] == "+50.0", "the same with the pretrained body minus it"
+    assert shown["Head on the pretrained body, random words"] == "+25.0", "the head on the pretrained body minus it"
+    assert shown["Classifier"] == "", "no model was fine-tuned on as many states"
 
 
 def test_the_more_frequent_sign_is_a_baseline_of_the_critic():
@@ -626,7 +655,7 @@ def test_what_is_shown_of_the_study(project, measured, tmp_path):
     names |= {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = show.cells(table)
-    assert [row[2] for row in rows] == ["0"] * 2 + ["10"] * 6 + ["30"] * 6
+    assert [row[2] for row in rows] == ["0"] * 2 + ["10"] * 7 + ["30"] * 7
     value = measured.set_index(["proposer", "states", "metric"])["value"]
     lookup = rows[-1]
     assert lookup[1] == "Lookup table" and lookup[3].startswith(f"{100 * value['frequency', 30, 'one_proposal']:.1f} ")

@@ -216,7 +216,7 @@ def test_policies_of_the_pretrained_model_by_hand(results, with_pretrained):
     assert with_pretrained.seeds_of("ace_pretrained") == [1, 2]
     budget = manifest_of(results, "case14/ace_pretrained/seed=1")["budget"]
     budget["test"]["env_steps"] = 10**6  # of the test, and so not shown
-    change_manifest(results, "case14/ace_pretrained/seed=1", budget=budget)
+    change_manifest(results, "case14/ace_pretrained/seed=1", budget=budget, tokens={"actor": 300, "critic": 100})
     change_provenance(results, "case14/ace_pretrained/seed=1", {"wall_s": {"train": 150.0, "llm": 120.0, "finetune": 12.0}})
     table, used = policies.write_policies(with_pretrained, results, shown(results))
     assert list(zip(table["env"], table["minus"], strict=True)) == [(e, m) for e in ENVS for m in policies.COMPARED]
@@ -231,6 +231,7 @@ def test_policies_of_the_pretrained_model_by_hand(results, with_pretrained):
     ours, ace = (row(used, env="case14", variant=name) for name in ("ace_pretrained", "ace"))
     assert ours["refinements"] == round(201.5) and ace["refinements"] == 310 and ours["env_steps"] == 9045 + 500 + 700
     assert ours["simulator_calls"] == round((1001 + 1002) / 2 + 6000) and (ours["dc_calls"], ours["llm_calls"]) == (50, 40)
+    assert (ours["llm_tokens"], ace["llm_tokens"]) == (200, 0), "the mean of a seed with tokens and one without"
     # of the second seed only the language model's 80 s were noted
     minutes = [ours[f"{phase}_minutes"] for phase in policies.PHASES]
     assert minutes == pytest.approx([150 / 60, 100 / 60, 12 / 60]) and np.isnan(ace["train_minutes"])

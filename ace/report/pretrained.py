@@ -1,6 +1,7 @@
 """Two tables of what the pretrained model is worth to the policy: ACE with it minus methods without it, on every grid that it
 was run on, and what the runs of all of them took. Read from the run files alone."""
 
+import numpy as np
 import pandas as pd
 
 from ace import stats
@@ -17,8 +18,8 @@ HEAD = ["Grid", "Method", "Survival, % [95 % CI]", "n", "minus", "its survival o
 HEAD += ["Detectable, points", "Common seeds"]
 SPENT = ["simulator_calls", "dc_calls", "llm_calls"]
 PHASES = ["train", "llm", "finetune"]
-USED = ["env", "variant", "refinements", "env_steps", *SPENT, *(f"{phase}_minutes" for phase in PHASES)]
-HEAD_USED = ["Grid", "Method", "Refinements", "Env. steps", "Simulator calls", "DC power flows", "LLM calls"]
+USED = ["env", "variant", "refinements", "env_steps", *SPENT, "llm_tokens", *(f"{phase}_minutes" for phase in PHASES)]
+HEAD_USED = ["Grid", "Method", "Refinements", "Env. steps", "Simulator calls", "DC power flows", "LLM calls", "LLM tokens"]
 HEAD_USED += ["Training, minutes", "of these LLM", "of these LoRA"]
 
 
@@ -55,7 +56,8 @@ def _rows(runs, env, variant):
 def _used(runs, env, variant):
     counts = [round(runs.scores(env, variant, what).mean()) for what in ("refinements", "env_steps_to_train")]
     spent = [round(runs.spent(env, variant, what)) for what in SPENT]
-    return [env, variant, *counts, *spent, *(runs.seconds(env, variant, phase) / 60 for phase in PHASES)]
+    tokens = np.mean([sum(run.manifest.get("tokens", {}).values()) for run in runs.of(env, variant)])
+    return [env, variant, *counts, *spent, round(tokens), *(runs.seconds(env, variant, phase) / 60 for phase in PHASES)]
 
 
 def cells(table):

@@ -7,9 +7,10 @@ Every proposer is asked in the same held-out states, and each learns from the sa
                      stage pretrained_model has made one so, that one
     random_weights   a body of the same shape with new weights, fine-tuned alike: without it nothing is said about pretraining
     from_scratch     the embedded model, trained on these states
-    fewer_samples    the same in as many steps of as few samples as finetuned; from_scratch learns from several times as many
-                     samples of these states
     classifier       a plain network on the same labels (studies/rates/classifier.py)
+    fewer_samples    from_scratch in as many steps of as few samples as finetuned: by itself it learns from several times as many
+                     samples of these states. Its rate is that of its larger batches
+    fewer_classifier the same of classifier
     frequency        the lookup table: the actions most often best in these states
     majority         no proposer: of g_LLM's signs, always the one that is right more often in the judged decisions
 
@@ -42,7 +43,8 @@ from ace.studies.pretrained import bench as proposing
 from ace.studies.pretrained.bench import Bench, identity_of, one
 from ace.trained_policies import write_rows
 
-PROPOSERS = (*proposing.PROPOSERS, "fewer_samples")
+FEWER = {"fewer_samples": "from_scratch", "fewer_classifier": "classifier"}
+PROPOSERS = (*proposing.PROPOSERS, *FEWER)
 COLUMNS = ["grid", "proposer", "states", "metric", "value", "ci_low", "ci_high", "n", "seeds"]
 COMPARED = {
     "finetuned": (*(name for name in PROPOSERS if name != "finetuned"), "head_finetuned", "all_weights"),
@@ -74,14 +76,14 @@ def measure(environment, output="results", progress=True, proposers=PROPOSERS, *
     for proposer in proposers:
         sizes = [0] if proposer == "zero_shot" else settings.sizes
         seeds = params.pretrained_model.seeds[:1] if proposer in UNDRAWN else settings.seeds
-        few = proposer == "fewer_samples"
-        learn = partial(one, _with_fewer_samples(bench), "from_scratch") if few else partial(one, bench, proposer)
+        few = proposer in FEWER
+        learn = partial(one, _with_fewer_samples(bench) if few else bench, FEWER.get(proposer, proposer))
         wanted |= each_of(proposer, sizes, seeds, learn)
     return made(bench, settings, output, wanted)
 
 
 def _with_fewer_samples(bench):
-    """A Bench on which the embedded model has the steps and the batch size of the pretrained one."""
+    """A Bench on which what learns from scratch has the steps and the batch size of the pretrained model."""
     params, other = bench.params, copy.copy(bench)
     fewer = params.pretrained_model.model_dump(include={"steps", "batch_size"})
     other.params = params.model_copy(update={"language_model": params.language_model.model_copy(update=fewer)})
@@ -120,7 +122,7 @@ def made(bench, settings, output, wanted, files=()):
         with alone(place, f"{identity}-{name}.lock"):  # who is at the same run is waited for
             kept = _read(path, identity).get(name)
             if kept is None:
-                found = values(place / f"{identity}-{name}.pt")
+                found = values(place / ("-".join([identity, name, *of.values()]) + ".pt"))
                 losses = {"losses": found.pop("losses")} if "losses" in found else {}
                 run = {"processor": processor(), **of, **losses, "values": _plain(found)}
                 table = _add(path, identity, {name: run}, bench)

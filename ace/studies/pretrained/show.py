@@ -22,6 +22,7 @@ NAMES = {
     "from_scratch": "From scratch (embedded)",
     "fewer_samples": "From scratch, as few samples",
     "classifier": "Classifier",
+    "fewer_classifier": "Classifier, as few samples",
     "frequency": "Lookup table",
     "majority": "More frequent sign",
     "head_pretrained": "Head on the pretrained body",
@@ -31,6 +32,12 @@ NAMES = {
     "all_weights": "Pretrained, all weights tuned",
     "all_weights_random_weights": "Random weights, all tuned",
 }
+MINUS_CONTROL = {
+    "head_random_rows": "head_pretrained",
+    "head_random_weights": "head_pretrained",
+    "all_weights_random_weights": "all_weights",
+}
+"""Who is shown minus a control; minus all others, the fine-tuned model."""
 LOOK = {
     "zero_shot": ("#4477aa", "v"),
     "finetuned": ("#0072b2", "o"),
@@ -44,11 +51,12 @@ HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, p
 HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
 REFERENCE = "ace_pretrained"
-COUNTS = ["refinements", "finetunes", "simulator_calls", "dc_calls", "llm_calls", "tokens"]
+COUNTS = ["refinements", "finetunes", "env_steps", "simulator_calls", "dc_calls", "llm_calls", "llm_tokens"]
 DEVELOPED = ["env", "variant", "survival", "ci_low", "ci_high", "difference", "difference_low", "difference_high", *COUNTS]
 DEVELOPED += ["minutes", "seeds", "weeks"]
-HEAD_DEVELOPED = ["Grid", "Method", "Survival, % [95 % CI]", "minus ACE, pretrained model, points [95 % CI]", "Refinements"]
-HEAD_DEVELOPED += ["LoRA rounds", "Simulator calls", "DC power flows", "LLM calls", "LLM tokens", "Minutes", "Seeds x weeks"]
+NOTHING = [np.nan] * 3
+HEAD_DEVELOPED = ["Grid", "Method", "Survival, % [95 % CI]", "ACE, pretrained model, minus it, points [95 % CI]", "Refinements"]
+HEAD_DEVELOPED += ["LoRA rounds", "Env. steps", "Simulator calls", "DC power flows", "LLM calls", "LLM tokens", "Minutes", "n"]
 
 
 def read(results):
@@ -81,6 +89,7 @@ def cells(table):
         found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
         minus = at[at["metric"] == f"one_proposal_minus_{proposer}"]
         minus = minus[minus["states"].eq(size) | (size == 0)]  # what learns from nothing: with every size
+        minus = minus[minus["proposer"].str.startswith(MINUS_CONTROL.get(proposer, "finetuned"))]
         minus = minus[minus["proposer"] == min(minus["proposer"], key=_place, default="")].set_index("states")
         sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
         differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
@@ -106,24 +115,30 @@ def _developed(path):
     """Rows of one grid. path: its variants.jsonl."""
     runs = {}
     for line in _lines(path):
-        runs.setdefault(line["variant"], []).append(line)
-    scores = {variant: 100 * np.array([line["survival"] for line in lines]) for variant, lines in runs.items()}
+        runs.setdefault(line["variant"], {})[line["seed"]] = line
     for variant, lines in runs.items():
-        other = scores.get(REFERENCE) if variant != REFERENCE else None
-        minus = [np.nan] * 3 if other is None else stats.paired_difference(scores[variant], other)
-        used = [np.mean([_used(line, what) for line in lines]) for what in COUNTS]
-        minutes = np.mean([line["minutes"].get("train", 0.0) + line["minutes"]["evaluate"] for line in lines])
-        survival = stats.mean(scores[variant], stats.PERCENT)
-        yield [path.parent.name, variant, *survival, *minus, *map(round, used), minutes, *scores[variant].shape]
+        own, other = _scores(lines), runs.get(REFERENCE, {}) if variant != REFERENCE else {}
+        common = [seed for seed in lines if seed in other]
+        minus = [_scores(each, common) for each in (other, lines)] if common else []
+        used = [np.mean([_used(line, what) for line in lines.values()]) for what in COUNTS]
+        minutes = np.mean([line["minutes"].get("train", 0.0) + line["minutes"]["evaluate"] for line in lines.values()])
+        estimates = *stats.mean(own, stats.PERCENT), *(stats.paired_difference(*minus) if minus else NOTHING)
+        yield [path.parent.name, variant, *estimates, *map(round, used), minutes, *own.shape]
+
+
+def _scores(lines, seeds=None):
+    """(seeds, weeks) survival in percent. lines: {seed: line}; seeds: default all."""
+    return 100 * np.array([lines[seed]["survival"] for seed in seeds or lines])
 
 
 def _used(line, what):
-    """Of one run, all phases and roles together."""
+    """Of one run, all phases and roles together; environment steps without those of the weeks that it is scored on."""
     if what in ("refinements", "finetunes"):
         return line[what]
-    if what == "tokens":
-        return sum(line[what].values())
-    return sum(used.get(what, 0) for phase, used in line["budget"].items() if phase not in AFTER_THE_TEST)
+    if what == "llm_tokens":
+        return sum(line["tokens"].values())
+    left_out = {*AFTER_THE_TEST, *(["test"] if what == "env_steps" else [])}
+    return sum(used.get(what, 0) for phase, used in line["budget"].items() if phase not in left_out)
 
 
 def cells_of_variants(table):
@@ -174,7 +189,7 @@ def _order(table):
 
 
 def _place(proposer):
-    """Where it stands in a table, and who is shown minus the others: the first that they are compared with."""
+    """Where it stands in a table; of those that are compared with another, the first is shown minus it."""
     name, elsewhere, _ = proposer.partition("@")
     return elsewhere, list(NAMES).index(name)
 

@@ -3,12 +3,12 @@
     python -m ace.studies.pretrained.variants wcci2020 [--variants pretrained_only] [--seeds 0 1]
 
 A try of what a campaign would run in full: each run trains as that of a cell, with the same settings and weeks, and plays the
-development weeks in the place of the test. Needs `make pretrained`; up to 45 minutes a run with the pretrained model.
+development weeks in the place of the test. Needs `make pretrained`; up to 45 minutes a run with the pretrained model. A run that
+was killed goes on where it was. Calls may run side by side.
 """
 
 import argparse
 import json
-import shutil
 import sys
 
 from ace import config, pool
@@ -21,7 +21,6 @@ from ace.llm.clients import open_client
 
 VARIANTS = ("ace_pretrained", "ace_pretrained_frozen", "pretrained_only", "ace", "frequency_refine")
 SEEDS = (0, 1)
-OUTPUT = "development"  # the folder under checkpoints/ of what is not finished
 
 
 def measure(environment, output="results", variants=VARIANTS, seeds=SEEDS):
@@ -29,9 +28,10 @@ def measure(environment, output="results", variants=VARIANTS, seeds=SEEDS):
 
     variant, seed, fingerprint (`experiment.fingerprint`, its first 12 digits), processor, survival (of each development week, a
     share of the horizon), refinements, finetunes (LoRA rounds), budget (`experiment.Run.budget`; "test": the development weeks),
-    tokens by role, minutes by phase. ConfigError, before anything is made, where something named is missing.
+    tokens by role, minutes by phase. ConfigError, before anything is made, where something named is missing, where the grid has
+    no weeks, or where a line is of another fingerprint.
     """
-    params, root = _on_development(config.load()), config.root()
+    params, root = _on_development(config.load(), environment), config.root()
     sets = scenario_sets(params.environment(environment), params.scenarios)
     settings = {variant: params.settings(variant) for variant in variants}
     for each in settings.values():
@@ -39,18 +39,20 @@ def measure(environment, output="results", variants=VARIANTS, seeds=SEEDS):
             open_client(each.llm, environment, seeds[0], root)
     of = {variant: fingerprint(params, each, environment, sets, root)[:12] for variant, each in settings.items()}
     path = root / output / "studies" / "pretrained" / environment / "variants.jsonl"
-    kept = {(line["variant"], line["seed"]): line for line in read(path)}
-    tasks = [(environment, variant, seed) for variant in variants for seed in seeds
-             if kept.get((variant, seed), {}).get("fingerprint") != of[variant]]  # fmt: skip
-    if not tasks:
-        return read(path)
-    places = [_scratch(*task) for task in tasks]
-    for place in places:
-        place.mkdir(parents=True, exist_ok=True)
-    with pool.Progress(f"{environment}, development weeks", [place / "progress" for place in places]):
-        for number, line in pool.finished(_run, tasks):
-            _add(path, line)
-            shutil.rmtree(places[number])
+    kept = read(path)
+    for line in kept:
+        if line["fingerprint"] != of.get(line["variant"], line["fingerprint"]):
+            made = f"{line['variant']}, seed {line['seed']}, was made with other settings, weeks, code, model or processor"
+            raise config.ConfigError(f"{config.named(path)}: {made}; remove its line")
+    done = {(line["variant"], line["seed"]) for line in kept}
+    wanted = dict.fromkeys((variant, seed) for variant in variants for seed in seeds)
+    tasks = [(environment, output, *each) for each in wanted if each not in done]
+    if tasks:
+        places = [_scratch(*task) for task in tasks]
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+        with pool.Progress(f"{environment}, development weeks", [place / "progress" for place in places]):
+            pool.run(_run, [(path, *task) for task in tasks])
     return read(path)
 
 
@@ -59,25 +61,31 @@ def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
-def _on_development(params):
+def _on_development(params, environment):
+    """Parameters with the development weeks as the test; ConfigError for a grid without weeks, whose test days would stay."""
+    if not params.environment(environment).weeks:
+        raise config.ConfigError(f"params.yaml: environments: {environment} has no weeks, so none for development")
     weeks = {"test_split": "development_test", "test": params.chronics.development_test}
     scenarios = params.scenarios.model_copy(update=weeks)
     return params.model_copy(update={"scenarios": scenarios})
 
 
-def _scratch(environment, variant, seed):
-    return scratch_folder(config.root(), OUTPUT, environment, variant) / f"seed={seed}"
+def _scratch(environment, output, variant, seed):
+    return scratch_folder(config.root(), f"development/{output}", environment, variant) / f"seed={seed}"
 
 
-def _run(environment, variant, seed):
-    """One run from its training to the development weeks: its line of the file."""
-    params, scratch = _on_development(config.load()), _scratch(environment, variant, seed)
-    with alone(scratch):
+def _run(path, *task):
+    """One run from its training to the development weeks, added to the file `path` in the place of its checkpoint."""
+    scratch, (environment, _, variant, seed) = _scratch(*task), task
+    params = _on_development(config.load(), environment)
+    with alone(scratch):  # who is at the same run is waited for
+        if (variant, seed) in {(line["variant"], line["seed"]) for line in read(path)}:
+            return
         run = Run(params, params.settings(variant), environment, seed, config.root(), scratch)
         if run.learner:
             run.train()
         run.test()
-        return {
+        _add(path, {
             "variant": variant,
             "seed": seed,
             "fingerprint": run.fingerprint[:12],
@@ -88,17 +96,17 @@ def _run(environment, variant, seed):
             "budget": run.budget(),
             "tokens": run.session.recorder.tokens_by_role() if run.session else {},
             "minutes": {name: round(seconds / 60, 1) for name, seconds in run.wall.items() if seconds},
-        }
+        })  # fmt: skip
+        (scratch / "state.pt").unlink(missing_ok=True)
 
 
 def _add(path, line):
-    """Add a run, in the place of the one of the same variant and seed. Calls may run side by side."""
+    """Add a run, in the order of VARIANTS and seeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with alone(config.root() / "checkpoints" / OUTPUT):
-        lines = {(each["variant"], each["seed"]): each for each in [*read(path), line]}
-        order = sorted(lines, key=lambda each: (VARIANTS.index(each[0]), each[1]))
+    with alone(config.root() / "checkpoints" / "development"):
+        lines = sorted([*read(path), line], key=lambda each: (VARIANTS.index(each["variant"]), each["seed"]))
         with written_whole(path) as partial:
-            partial.write_text("".join(json.dumps(lines[key], sort_keys=True) + "\n" for key in order), encoding="utf-8")
+            partial.write_text("".join(json.dumps(each, sort_keys=True) + "\n" for each in lines), encoding="utf-8")
 
 
 def main(arguments=None):
