@@ -556,6 +556,27 @@ def test_all_weights_need_a_rate_that_does_not_diverge_and_the_transplanted_form
         all_weights.measure("case14", "none", progress=False)
 
 
+def test_where_the_best_rate_of_the_pilots_diverges_later_the_next_is_taken(project, measured, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("ACE_JOBS", "1")
+    few_states(monkeypatch)
+    monkeypatch.setattr(all_weights, "PILOT", 10)
+    monkeypatch.setattr(all_weights, "RATES", (1e-2, 1e-3))
+    shutil.copytree(project / "results/studies/pretrained", project / "next/studies/pretrained")
+    tune = tuning.tune
+
+    def diverging(whole, tokenizer, pairs, held, own, state, progress):
+        if own.steps > all_weights.PILOT and own.lr == 1e-2:
+            raise config.ConfigError("the loss is not finite")
+        return tune(whole, tokenizer, pairs, held, own, state, progress)
+
+    monkeypatch.setattr(tuning, "tune", diverging)
+    all_weights.measure("case14", "next", False, ["pretrained"])
+    losses = json.loads((project / "next/studies/pretrained/case14/runs.json").read_text())["runs"]["all_weights-30-7"]["losses"]
+    assert losses["pilots"]["0.01"] < losses["pilots"]["0.001"] and losses["rate"] == 0.001 and losses["curve"]
+    assert "pretrained, rate 0.01: the loss is not finite" in capsys.readouterr().out
+
+
 def test_variants_are_run_once_and_shown(project, tmp_path, monkeypatch, capsys):
     for name in ("results", "checkpoints"):
         shutil.copytree(project / name, tmp_path / name)

@@ -4,8 +4,8 @@
 
 As `finetuned` and `random_weights` of `measure.py`, with the same samples, steps, schedule and rate of the words' rows, but all
 weights of the body learn, not LoRA matrices. LoRA's rate is fixed in params.yaml; that of the body is the one of RATES with the
-lowest held-out loss in a pilot of PILOT steps, with a schedule and samples of that length, for each body, size and seed. Each is
-asked once, not in five rounds. The runs join those of `measure.py`:
+lowest held-out loss in a pilot of PILOT steps, with a schedule and samples of that length, for each body, size and seed; the next
+best where the tuning's loss is not finite. Each model is asked once, not in five rounds. The runs join those of `measure.py`:
 
     all_weights                  the pretrained body
     all_weights_random_weights   the same shape with new weights: what pretraining is worth where LoRA does not bind the body
@@ -30,7 +30,7 @@ from ace.studies.pretrained.bench import Bench
 from ace.studies.pretrained.measure import command, each_of, made, selected
 
 BODIES = ("pretrained", "random_weights")
-RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 PILOT = 100
 
 
@@ -85,12 +85,15 @@ def measure(environment, output="results", progress=True, bodies=BODIES, **only)
     def run(body, size, seed, state):
         own, kept = settings.model_copy(update={"seed": seed}), state.with_suffix(f".{PILOT}.json")
         pilots = piloted(body, size, own, state, kept)
-        rates = {rate: loss for rate, loss in pilots.items() if loss is not None}
-        if not rates:
+        for best in sorted((rate for rate, loss in pilots.items() if loss is not None), key=pilots.get):
+            whole, tokenizer, *given = prepared(body, size, own.model_copy(update={"lr": float(best)}))
+            try:
+                curve = tuning.tune(whole, tokenizer, *given, state, progress)
+                break
+            except config.ConfigError as error:
+                print(f"{body}, rate {best}: {error}")
+        else:
             raise config.ConfigError(f"{body}: no rate of {RATES} has a finite loss; lower pretrained_model.rows_lr")
-        best = min(rates, key=rates.get)
-        whole, tokenizer, *given = prepared(body, size, own.model_copy(update={"lr": float(best)}))
-        curve = tuning.tune(whole, tokenizer, *given, state, progress)
         found = bench.asked(whole.get_base_model().eval(), tokenizer, f"all_weights_{body}", fast=True, rounds=1, scored=False)
         kept.unlink()
         return {**found, "losses": {"pilots": pilots, "rate": float(best), "curve": curve}}
