@@ -593,6 +593,7 @@ def test_variants_are_run_once_and_shown(project, tmp_path, monkeypatch, capsys)
     shutil.copy(tmp_path / TUNED / "model_manifest.json", tmp_path / "results/language_model/case14")  # of the same corpus
     chosen = ["case14", "--seeds", "1", "--variants", "pretrained_only", "ace_pretrained", "frequency_refine"]
     assert variants.main(chosen) == 0
+    assert variants.main(["case14", "--seeds", "1", "2", "--variants", "pretrained_only"]) == 0, "nothing is missing"
     path = tmp_path / "results/studies/pretrained/case14/variants.jsonl"
     pretrained_, alone, lookup = variants.read(path)
     assert [line["variant"] for line in (pretrained_, alone, lookup)] == ["ace_pretrained", "pretrained_only", "frequency_refine"]
@@ -631,22 +632,25 @@ def test_variants_are_shown_with_all_that_they_used(tmp_path):
     assert "No variants" in show.variants_as_markdown(show.write_variants(tmp_path, tmp_path / "shown"))
     used = {"simulator_calls": 10, "dc_calls": 20, "llm_calls": 5, "env_steps": 7}
     budget = dict.fromkeys(("train", "corpus", "test", "repeats"), used)
+    idle = budget | {"train": dict.fromkeys(used, 0)}
     common = {"budget": budget, "minutes": {"train": 30.0, "evaluate": 1.5}, "tokens": {"actor": 600, "critic": 400}}
     own = {("ace_pretrained", 0): [0.5, 0.9], ("ace_pretrained", 1): [0.6, 1.0], ("ace_pretrained", 2): [0.0, 0.0],
-           ("pretrained_only", 0): [0.4, 0.6], ("pretrained_only", 1): [0.2, 0.6]}  # fmt: skip
+           ("ace_pretrained_frozen", 1): [0.4, 0.6], ("pretrained_only", 0): [0.2, 0.6]}  # fmt: skip
     path = tmp_path / "studies/pretrained/wcci2020/variants.jsonl"
     path.parent.mkdir(parents=True)
     lines = [common | {"variant": v, "seed": s, "survival": survival, "refinements": 3 + s, "finetunes": 2 * s}
-             for (v, s), survival in own.items()]  # fmt: skip
+             | ({"budget": idle} if v == "pretrained_only" else {}) for (v, s), survival in own.items()]  # fmt: skip
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     table = show.write_variants(tmp_path, tmp_path / "shown").set_index("variant")
-    alone = table.loc["pretrained_only"]
-    assert table["survival"].to_dict() == pytest.approx({"ace_pretrained": 50.0, "pretrained_only": 45.0})
-    assert alone["difference"] == pytest.approx(30.0) and np.isnan(table.loc["ace_pretrained", "difference"])  # on seeds 0 and 1
-    assert (alone["simulator_calls"], alone["llm_calls"], alone["llm_tokens"], alone["minutes"]) == (30, 15, 1000, 31.5)
-    assert alone["env_steps"] == 14
-    assert (alone["refinements"], alone["finetunes"], alone["seeds"], alone["weeks"]) == (4, 1, 2, 2)
-    assert "| Pretrained model alone | 45.0 [" in (tmp_path / "shown/variants.md").read_text()
+    frozen, alone = table.loc["ace_pretrained_frozen"], table.loc["pretrained_only"]
+    own = {"ace_pretrained": 50.0, "ace_pretrained_frozen": 50.0, "pretrained_only": 40.0}
+    assert table["survival"].to_dict() == pytest.approx(own) and np.isnan(table.loc["ace_pretrained", "difference"])
+    assert frozen["difference"] == pytest.approx(30.0), "80 of the one seed that both have"
+    assert alone["difference"] == pytest.approx(10.0), "nothing is learned: minus its one run goes each of the three seeds"
+    assert (frozen["simulator_calls"], frozen["llm_calls"], frozen["llm_tokens"], frozen["minutes"]) == (30, 15, 1000, 31.5)
+    assert (frozen["env_steps"], alone["env_steps"], alone["simulator_calls"]) == (14, 7, 20)
+    assert (frozen["refinements"], frozen["finetunes"], frozen["seeds"], frozen["weeks"]) == (4, 2, 1, 2)
+    assert "| Pretrained model alone | 40.0 [" in (tmp_path / "shown/variants.md").read_text()
 
 
 def test_bodies_with_random_weights_are_compared_with_the_pretrained_one():

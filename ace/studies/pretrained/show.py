@@ -118,8 +118,9 @@ def _developed(path):
         runs.setdefault(line["variant"], {})[line["seed"]] = line
     for variant, lines in runs.items():
         own, other = _scores(lines), runs.get(REFERENCE, {}) if variant != REFERENCE else {}
-        common = [seed for seed in lines if seed in other]
-        minus = [_scores(each, common) for each in (other, lines)] if common else []
+        learns = any(line["budget"]["train"]["env_steps"] for line in lines.values())
+        common = [seed for seed in other if seed in lines or not learns]  # what learns nothing has one run, which goes with each
+        minus = [_scores(other, common), _scores(lines, common if learns else None)] if common else []
         used = [np.mean([_used(line, what) for line in lines.values()]) for what in COUNTS]
         minutes = np.mean([line["minutes"].get("train", 0.0) + line["minutes"]["evaluate"] for line in lines.values()])
         estimates = *stats.mean(own, stats.PERCENT), *(stats.paired_difference(*minus) if minus else NOTHING)
