@@ -23,6 +23,7 @@ from ace.llm.clients import read_transcript
 from ace.llm.models import checkpoint, corpus, embedded, pretrained, training, tuning
 from ace.llm.models.heldout import save_states
 from ace.llm.text import Parsed, TextMap
+from ace.report.formatting import rounded
 from ace.report.runs import ReportError
 from ace.studies.pretrained import all_weights, head, show, transcripts, transfer, variants
 from ace.studies.pretrained import bench as proposing
@@ -356,9 +357,10 @@ def test_what_learned_on_the_grid_itself_answers_as_there(project, measured, mon
     assert ("finetuned@case14", "one_proposal_minus_zero_shot") not in at
     one, other = (at[f"{name}@case14", "one_proposal"] for name in ("finetuned", "from_scratch"))
     assert at["finetuned@case14", "one_proposal_minus_from_scratch@case14"] == pytest.approx(one - other, abs=2e-4)
-    rows = {row[1]: row for row in show.cells(table)}
-    assert rows["Lookup table, learned on case14"][2] == "30" and rows["Pretrained, fine-tuned, learned on case14"][4]
-    assert rows["From scratch (embedded), learned on case14"][4].startswith(f"{100 * (one - other):+.1f} ")
+    rows = {tuple(row[2:4]): row for row in show.cells_of_differences(table)}
+    row = rows["Pretrained, fine-tuned, learned on case14", "From scratch (embedded), learned on case14"]
+    assert row[1] == "30" and row[4].startswith(f"{100 * (one - other):+.1f} ")
+    assert ("Pretrained, fine-tuned", "Pretrained, fine-tuned, learned on case14") in rows
     seeds = table[table["metric"] == "one_proposal_minus_finetuned@case14"].set_index("states")["seeds"]
     assert dict(seeds) == {30: 1}, "of the tuned one's size and seed alone"
     place.write_text(place.read_text().replace('"of":"', '"of":"x'))
@@ -452,9 +454,8 @@ def test_heads_join_the_study(project, measured, monkeypatch):
     at = table[table["states"] == 30].set_index(["proposer", "metric"])["value"]
     difference = at["head_pretrained", "one_proposal"] - at["head_random_weights", "one_proposal"]
     assert at["head_pretrained", "one_proposal_minus_head_random_weights"] == pytest.approx(difference, abs=2e-4)
-    shown = {row[1]: row for row in show.cells(table)}
-    assert set(shown) == {name for proposer, name in show.NAMES.items() if not proposer.startswith("all_weights")}
-    assert shown["Head on random weights"][4].startswith(f"{100 * difference:+.1f} ") and shown["Head on the tuned body"][4]
+    named = {name for proposer, name in show.NAMES.items() if not proposer.startswith("all_weights")}
+    assert {row[1] for row in show.cells(table)} == named
     with pytest.raises(config.ConfigError, match=r"^the study's selection: seeds.0 = -1: "):
         head.measure("case14", "headed", progress=False, seeds=[-1])
     assert head.main(["nowhere"]) == 1
@@ -589,6 +590,7 @@ def test_variants_are_run_once_and_shown(project, tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACE_JOBS", "1")
     assert variants.main(["case14"]) == 1 and "case14 has no weeks" in capsys.readouterr().err
+    assert variants.main(["case14", "--seeds", "-1"]) == 1 and "seeds.0 = -1" in capsys.readouterr().err
     monkeypatch.setattr(variants, "_on_development", lambda params, _: params)  # so that these days are played
     shutil.copy(tmp_path / TUNED / "model_manifest.json", tmp_path / "results/language_model/case14")  # of the same corpus
     chosen = ["case14", "--seeds", "1", "--variants", "pretrained_only", "ace_pretrained", "frequency_refine"]
@@ -618,6 +620,9 @@ def test_variants_are_run_once_and_shown(project, tmp_path, monkeypatch, capsys)
     shutil.rmtree(tmp_path / "results/pretrained_model")
     assert variants.main(["case14", "--variants", "ace_pretrained"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+    assert transcripts.main(["case14"]) == 1 and "tuning case14 makes it" in capsys.readouterr().err
+    (tmp_path / pretrained.PLACE / pretrained.MODEL / "model.safetensors").unlink()
+    assert study.main(["case14"]) == 1 and "missing or damaged: delete it" in capsys.readouterr().err
 
 
 def test_development_weeks_are_no_test_weeks(monkeypatch):
@@ -661,11 +666,13 @@ def test_bodies_with_random_weights_are_compared_with_the_pretrained_one():
         ("head_pretrained", [1, 1, 0, 0]), ("head_random_rows", [1, 0, 0, 0]), ("classifier", [1, 0, 0, 0]),
     )}  # fmt: skip
     table = study.table_of("case14", found, [1, 2, 3, 4], [])
-    shown = {row[1]: row[4].split(" ")[0] for row in show.cells(table)}
-    assert shown["Pretrained, all weights tuned"] == "+25.0", "the fine-tuned model minus it"
-    assert shown["Random weights, all tuned"] == "+50.0", "the same with the pretrained body minus it"
-    assert shown["Head on the pretrained body, random words"] == "+25.0", "the head on the pretrained body minus it"
-    assert shown["Classifier"] == "", "no model was fine-tuned on as many states"
+    shown = [[*row[1:4], row[4].split(" ")[0]] for row in show.cells_of_differences(table)]
+    assert shown == [
+        ["30", "Pretrained, fine-tuned", "Pretrained, all weights tuned", "+25.0"],
+        ["30", "Pretrained, all weights tuned", "Random weights, all tuned", "+50.0"],
+        ["40", "Head on the pretrained body", "Classifier", "+25.0"],
+        ["40", "Head on the pretrained body", "Head on the pretrained body, random words", "+25.0"],
+    ]
 
 
 def test_the_more_frequent_sign_is_a_baseline_of_the_critic():
@@ -676,7 +683,7 @@ def test_the_more_frequent_sign_is_a_baseline_of_the_critic():
 
 def test_what_is_shown_of_the_study(project, measured, tmp_path):
     table = show.write_pretrained(project / "results", tmp_path)
-    names = {f"pretrained.{end}" for end in ("csv", "md")}
+    names = {f"{name}.{end}" for name in ("pretrained", "pretrained_differences") for end in ("csv", "md")}
     names |= {f"pretrained_figure.{end}" for end in ("csv", "md", "pdf", "png")}
     assert {path.name for path in tmp_path.iterdir()} == names
     rows = show.cells(table)
@@ -684,13 +691,16 @@ def test_what_is_shown_of_the_study(project, measured, tmp_path):
     value = measured.set_index(["proposer", "states", "metric"])["value"]
     lookup = rows[-1]
     assert lookup[1] == "Lookup table" and lookup[3].startswith(f"{100 * value['frequency', 30, 'one_proposal']:.1f} ")
-    assert lookup[4].startswith(f"{100 * value['finetuned', 30, 'one_proposal_minus_frequency']:+.1f} ")
-    zero, majority = rows[:2]
-    differences = [100 * value["finetuned", size, "one_proposal_minus_zero_shot"] for size in (10, 30)]
-    parts = zero[4].split("; ")
-    assert zero[1] == "Pretrained, zero-shot" and [part.split()[0] for part in parts] == [f"{each:+.1f}" for each in differences]
-    assert [part.partition(" (")[2] for part in parts] == ["10 states)", "30 states)"]
-    assert majority[3:8] == [""] * 5 and majority[8].startswith(f"{100 * value['majority', 0, 'critic_sign']:.1f}")
+    majority = rows[1]
+    assert majority[3:5] == [""] * 2 and majority[5].startswith(f"{100 * value['majority', 0, 'critic_sign']:.1f}")
+    minus = {(row[1], row[3]): row[4:9] for row in show.cells_of_differences(table)}
+    for size in (10, 30):
+        for other, name in (("frequency", "Lookup table"), ("zero_shot", "Pretrained, zero-shot")):
+            point = value["finetuned", size, f"one_proposal_minus_{other}"]
+            assert minus[str(size), name][0].startswith(rounded(100 * point, 1, "+") + " ")
+        assert minus[str(size), "Lookup table"][2:] == [""] * 3, "it judges and writes nothing"
+    text = (tmp_path / "pretrained_differences.csv").read_text()
+    assert "_minus_frequency" in text and "_minus_frequency" not in (tmp_path / "pretrained.csv").read_text()
     with pytest.raises(ReportError, match="run python -m ace"):
         show.write_pretrained(tmp_path, tmp_path)
 
@@ -717,7 +727,9 @@ def test_transcripts_are_chosen_by_their_rule(project, monkeypatch, capsys):
         assert line["first_helped"] == (line["helped"] and len(line["rounds"]) == 1)
         assert all(set(said) == set(transcripts.SHOWN) and said["verdict"] for said in line["rounds"])
     assert transcripts.write("case14", "again") == lines, "the same twice"
-    shown = show.transcripts_as_markdown(project / "results").strip().splitlines()
+    prompt, shown = show.transcripts_as_markdown(project / "results").split("```\n\n")
+    assert lines[0]["rounds"][0]["prompt"] in prompt
+    shown = shown.strip().splitlines()
     assert len(shown) == 2 + sum(len(line["rounds"]) for line in lines)
     assert lines[0]["rounds"][0]["verdict"] in shown[2]
     assert "No transcripts" in show.transcripts_as_markdown(project / "nowhere")

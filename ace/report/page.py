@@ -27,14 +27,18 @@ PAPER, STUDIES = "report.html", "studies.html"
 LEADING = ("main", "environments", "open_questions")
 """Files that come before the others of their folder."""
 CLAIMS, HEADLINE = "90_claims", "10_table_main/main_figure.md"
-# JupyterLab's look without its scripts, which a browser would load from the network
-TEMPLATE = "{%- extends 'lab/index.html.j2' -%}" + "".join(
+# nbconvert's own pages carry JupyterLab's style sheet, a quarter of a megabyte, and scripts from the network.
+TEMPLATE = "{%- extends 'basic/index.html.j2' -%}" + "".join(
     f"{{%- block {block} -%}}{text}{{%- endblock -%}}"
     for block, text in {
-        "html_head_js": "",
-        "html_head_js_mathjax": "",
-        "html_head_js_mermaidjs": "",
-        "html_head_css": f"<style>\n{(Path(__file__).parent / 'page.css').read_text(encoding='utf-8')}</style>",
+        "header": (
+            '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1.0">\n'
+            "<title>{{ resources.metadata.name }}</title>\n"
+            f"<style>\n{(Path(__file__).parent / 'page.css').read_text(encoding='utf-8')}</style></head>\n<body><main>\n"
+        ),
+        "markdowncell scoped": "<section>\n{{ cell.source | markdown2html }}\n</section>\n",
+        "footer": "</main></body>\n</html>\n",
     }.items()
 )
 

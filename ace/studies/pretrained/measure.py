@@ -96,7 +96,9 @@ def selected(environment, only):
     params = config.load()
     params.environment(environment)
     settings = validated(PretrainedModel, params.pretrained_model.model_dump() | only, "", "the study's selection")
-    pretrained.folder()
+    place = pretrained.folder()
+    if read_json(place / pretrained.DIGESTS) != pretrained.digests(place):
+        raise config.ConfigError(f"{config.named(place)}: a file is missing or damaged: delete it and `make pretrained`")
     return params, settings
 
 

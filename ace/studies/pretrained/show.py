@@ -1,4 +1,4 @@
-"""The table and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`), a
+"""The tables and figure of what pretraining is worth, from results/studies/pretrained/<env>/pretrained.csv (`measure.py`), a
 table of its variants on development weeks (`variants.py`), and its transcripts (`transcripts.py`)."""
 
 import json
@@ -32,12 +32,6 @@ NAMES = {
     "all_weights": "Pretrained, all weights tuned",
     "all_weights_random_weights": "Random weights, all tuned",
 }
-MINUS_CONTROL = {
-    "head_random_rows": "head_pretrained",
-    "head_random_weights": "head_pretrained",
-    "all_weights_random_weights": "all_weights",
-}
-"""Who is shown minus a control; minus all others, the fine-tuned model."""
 LOOK = {
     "zero_shot": ("#4477aa", "v"),
     "finetuned": ("#0072b2", "o"),
@@ -47,8 +41,15 @@ LOOK = {
     "frequency": (LINES["frequency_refine"][0], "h"),
 }
 """Colour and marker of those in the figure."""
-HEAD = ["Grid", "Proposer", "States", "First proposal, % [95 %]", "Difference, points [95 %]", "One of five, % [95 %]"]
-HEAD += ["Parsed, unmasked, %", "Legal, unmasked, %", "Signs of g_LLM, % [95 %]", "Held-out states", "Seeds"]
+MEASURED = {
+    "one_proposal": "First proposal",
+    "five_rounds": "One of five",
+    "critic_sign": "Signs of g_LLM",
+    "parse_unmasked": "Parsed, unmasked",
+    "legal_unmasked": "Legal, unmasked",
+}
+HEAD = ["Grid", "Proposer", "States", *(f"{name}, % [95 % CI]" for name in MEASURED.values()), "Held-out states", "Seeds"]
+HEAD_MINUS = ["Grid", "States", "Proposer", "Minus", *(f"{name}, points [95 % CI]" for name in MEASURED.values()), "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
 REFERENCE = "ace_pretrained"
 COUNTS = ["refinements", "finetunes", "env_steps", "simulator_calls", "dc_calls", "llm_calls", "llm_tokens"]
@@ -68,36 +69,50 @@ def read(results):
 
 
 def write_pretrained(results, folder):
-    """Writes pretrained.{csv,md} in percent and pretrained_figure.{png,pdf,csv,md} into folder. Returns the table as read."""
+    """Writes pretrained.{csv,md} in percent, pretrained_differences.{csv,md} in points and pretrained_figure.{png,pdf,csv,md}
+    into folder. Returns the table as read."""
     table = read(results)
     written = table.assign(**{name: 100 * table[name] for name in ("value", "ci_low", "ci_high")})
-    write_table(folder, "pretrained", written, HEAD, cells(table), "A pretrained language model", note("pretrained"))
+    apart = written.index.isin(differences(table).index)
+    write_table(folder, "pretrained", written[~apart], HEAD, cells(table), "A pretrained language model", note("pretrained"))
+    title, said = "A pretrained language model: paired differences", note("pretrained.differences")
+    write_table(folder, "pretrained_differences", written[apart], HEAD_MINUS, cells_of_differences(table), title, said)
     draw(table, Path(folder))
     return table
 
 
 def as_markdown(table):
-    """The table and its note."""
-    return f"{markdown(HEAD, cells(table))}\n{note('pretrained')}\n"
+    """The table and its note, the differences and theirs."""
+    parts = (HEAD, cells(table), "pretrained"), (HEAD_MINUS, cells_of_differences(table), "pretrained.differences")
+    return "\n".join(f"{markdown(head, rows)}\n{note(name)}\n" for head, rows, name in parts)
 
 
 def cells(table):
     """A row a grid, number of states and proposer. table: of `read`."""
-    rows = []
-    for env, size, proposer in _order(table):
-        at = table[table["grid"] == env]
-        found = at[(at["proposer"] == proposer) & (at["states"] == size)].set_index("metric")
-        minus = at[at["metric"] == f"one_proposal_minus_{proposer}"]
-        minus = minus[minus["states"].eq(size) | (size == 0)]  # what learns from nothing: with every size
-        minus = minus[minus["proposer"].str.startswith(MINUS_CONTROL.get(proposer, "finetuned"))]
-        minus = minus[minus["proposer"] == min(minus["proposer"], key=_place, default="")].set_index("states")
-        sizes = {n: f" ({thousands(n)} states)" if size == 0 else "" for n in sorted(minus.index)}
-        differences = [_percent(minus, n, sign="+") + said for n, said in sizes.items()]
-        rows.append([
-            grid_label(env), _named(proposer), thousands(size), _percent(found, "one_proposal"), "; ".join(differences),
-            _percent(found, "five_rounds"), _share(found, "parse_unmasked"), _share(found, "legal_unmasked"),
-            _percent(found, "critic_sign"), thousands(found["n"].get("one_proposal", np.nan)), str(found["seeds"].iloc[0]),
-        ])  # fmt: skip
+    rows, keys = [], ["grid", "states", "proposer"]
+    at = dict(iter(table.groupby(keys)))
+    for env, size, proposer in _order(table, keys):
+        found = at[env, size, proposer].set_index("metric")
+        asked, seeds = found["n"].get("one_proposal", np.nan), str(found["seeds"].iloc[0])
+        measured = [_percent(found, metric) for metric in MEASURED]
+        rows.append([grid_label(env), _named(proposer), thousands(size), *measured, thousands(asked), seeds])
+    return rows
+
+
+def differences(table):
+    """Those rows of a table of `read` that are paired differences, with two more columns: measured, other (what it is minus)."""
+    said = table["metric"].str.extract(r"^(?P<measured>.+?)_minus_(?P<other>.+)$")
+    return table.join(said)[said["measured"].isin(MEASURED)]
+
+
+def cells_of_differences(table):
+    """A row a grid, number of states and pair of proposers. table: of `read`."""
+    rows, minus, keys = [], differences(table), ["grid", "states", "proposer", "other"]
+    at = dict(iter(minus.groupby(keys)))
+    for env, size, proposer, other in _order(minus, keys):
+        found = at[env, size, proposer, other].set_index("measured")
+        points = [_percent(found, metric, sign="+") for metric in MEASURED]
+        rows.append([grid_label(env), thousands(size), _named(proposer), _named(other), *points, str(found["seeds"].iloc[0])])
     return rows
 
 
@@ -162,14 +177,18 @@ def variants_as_markdown(table):
 
 
 def transcripts_as_markdown(results):
-    """Every round of results/studies/pretrained/<env>/transcripts.jsonl as a row, or a line that says that there is none."""
-    rows = []
+    """The first prompt, then every round of results/studies/pretrained/<env>/transcripts.jsonl as a row; or a line that says that
+    there is none."""
+    rows, prompt = [], ""
     for path in _of_all_grids(results, "transcripts.jsonl"):
         for line in _lines(path):
+            prompt = prompt or line["rounds"][0]["prompt"]
             for number, said in enumerate(line["rounds"], start=1):
                 place = [grid_label(path.parent.name), str(line["state"])] if number == 1 else ["", ""]
                 rows.append([*place, str(number), " ".join(said["reply"].split()), said["verdict"]])
-    return markdown(SAID, rows) if rows else "No transcripts: python -m ace.studies.pretrained.transcripts <environment>"
+    if not rows:
+        return "No transcripts: python -m ace.studies.pretrained.transcripts <environment>"
+    return f"The prompt of the first row:\n\n```\n{prompt}\n```\n\n{markdown(SAID, rows)}"
 
 
 def _lines(path):
@@ -182,15 +201,15 @@ def _of_all_grids(results, name):
     return [found[env] for env in dict.fromkeys([*GRIDS, *found]) if env in found]
 
 
-def _order(table):
-    """Keys (grid, states, proposer) of its rows; grids as in the table."""
-    keys = table[["grid", "states", "proposer"]].drop_duplicates().itertuples(index=False)
+def _order(table, names):
+    """Different values of the columns `names`: grid, states, then proposers; grids as in the table."""
+    keys = table[names].drop_duplicates().itertuples(index=False, name=None)
     grids = list(table["grid"].drop_duplicates())
-    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], _place(key[2])))
+    return sorted(keys, key=lambda key: (grids.index(key[0]), key[1], *map(_place, key[2:])))
 
 
 def _place(proposer):
-    """Where it stands in a table; of those that are compared with another, the first is shown minus it."""
+    """Where it stands in a table: those that learned on another grid after the others."""
     name, elsewhere, _ = proposer.partition("@")
     return elsewhere, list(NAMES).index(name)
 
@@ -205,10 +224,6 @@ def _percent(rows, metric, **sign):
         return ""
     row = rows.loc[metric]
     return with_interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], 1, **sign)
-
-
-def _share(rows, metric):
-    return f"{100 * rows.loc[metric, 'value']:.1f}" if metric in rows.index else ""
 
 
 def draw(table, folder):

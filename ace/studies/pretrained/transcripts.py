@@ -3,7 +3,7 @@
 The held-out states of the stage language_model (validation scenarios) are asked in their order, one by one, until EACH of them
 were helped by the first proposal and EACH were not; further ones of the kind that is full are left out. All rounds are written.
 
-    python -m ace.studies.pretrained.transcripts wcci2020      # about a minute, after `make pretrained`
+    python -m ace.studies.pretrained.transcripts wcci2020      # some minutes, after `make pretrained`
 """
 
 import argparse
@@ -20,6 +20,7 @@ from ace.llm.models import checkpoint, embedded
 from ace.llm.models.heldout import load_states
 from ace.llm.policy_actor import BadCase, PolicyActor
 from ace.llm.text import TextMap
+from ace.studies.pretrained.bench import committed
 
 EACH = 5
 SHOWN = ("prompt", "reply", "parse", "verdict")
@@ -51,8 +52,9 @@ def choose(actor, states, seed, each=EACH):
 def write(environment, output="results"):
     """Writes <output>/studies/pretrained/<environment>/transcripts.jsonl, a line a state. Returns the lines."""
     params = config.load()
+    params.environment(environment)
+    model, tokenizer = checkpoint.load(committed(environment, params.pretrained_model), environment)
     world = World(params.environment(environment), params.scenarios, params.base.operator)
-    model, tokenizer = checkpoint.load(config.root() / checkpoint.TUNED.replace("{env}", environment), environment)
     client = LocalClient(model, tokenizer, params.base.llm, "finetuned", fast=True)
     actor = PolicyActor(client, TextMap(world), WhatIf(world), params.base.refine)
     source = config.root() / embedded.TRAINED.format(env=environment) / "heldout.npz"

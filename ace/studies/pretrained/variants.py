@@ -18,6 +18,7 @@ from ace.config.host import processor
 from ace.experiment import Run, fingerprint, scratch_folder
 from ace.grid.environment import scenario_sets
 from ace.llm.clients import open_client
+from ace.studies.pretrained.measure import selected
 
 VARIANTS = ("ace_pretrained", "ace_pretrained_frozen", "pretrained_only", "ace", "frequency_refine")
 SEEDS = (0, 1)
@@ -32,7 +33,8 @@ def measure(environment, output="results", variants=VARIANTS, seeds=SEEDS):
     tokens by role, minutes by phase. ConfigError, before anything is made, where something named is missing, where the grid has
     no weeks, or where a line is of another fingerprint.
     """
-    params, root = _on_development(config.load(), environment), config.root()
+    params, selection = selected(environment, {"seeds": list(seeds)})
+    params, seeds, root = _on_development(params, environment), selection.seeds, config.root()
     sets = scenario_sets(params.environment(environment), params.scenarios)
     settings = {variant: params.settings(variant) for variant in variants}
     for each in settings.values():
