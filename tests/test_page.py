@@ -105,6 +105,8 @@ def test_a_page_loads_nothing_and_holds_its_pictures(results):
     assert sum(tag == "img" for tag, _ in pages[page.PAPER].loads) == 2
     html = (results / page.PAPER).read_text()
     assert not re.search(r"url\((?!['\"]?(data:|#))", html) and "@import" not in html
+    assert html.count("<main>") == html.count("</main></body>\n</html>") == 1 and len(html) < 20_000, "no style sheet but its own"
+    assert html.count("<section>") == html.count("</section>") > 5 and "prompt" not in html, "a cell is its text alone"
 
 
 def test_links_lead_to_what_is_there(results):

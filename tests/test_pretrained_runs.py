@@ -621,8 +621,12 @@ def test_variants_are_run_once_and_shown(project, tmp_path, monkeypatch, capsys)
     assert variants.main(["case14", "--variants", "ace_pretrained"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert transcripts.main(["case14"]) == 1 and "tuning case14 makes it" in capsys.readouterr().err
-    (tmp_path / pretrained.PLACE / pretrained.MODEL / "model.safetensors").unlink()
-    assert study.main(["case14"]) == 1 and "missing or damaged: delete it" in capsys.readouterr().err
+    place = tmp_path / pretrained.PLACE / pretrained.MODEL
+    (place / "model.safetensors").write_bytes((place / "model.safetensors").read_bytes()[:-1])
+    for each in (study, transcripts):
+        assert each.main(["case14"]) == 1 and "missing or damaged: model.safetensors: delete it" in capsys.readouterr().err
+    (place / pretrained.DIGESTS).write_text("{")
+    assert study.main(["case14"]) == 1 and len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_development_weeks_are_no_test_weeks(monkeypatch):
@@ -701,6 +705,9 @@ def test_what_is_shown_of_the_study(project, measured, tmp_path):
         assert minus[str(size), "Lookup table"][2:] == [""] * 3, "it judges and writes nothing"
     text = (tmp_path / "pretrained_differences.csv").read_text()
     assert "_minus_frequency" in text and "_minus_frequency" not in (tmp_path / "pretrained.csv").read_text()
+    assert majority[-3:] == ["–", f"{measured.set_index('proposer')['n']['majority']}", "1"]
+    show.draw(table[~table["proposer"].str.startswith("finetuned")], tmp_path / "untuned")
+    assert (tmp_path / "untuned/pretrained_figure.png").stat().st_size > 0, "a grid that nothing was tuned on"
     with pytest.raises(ReportError, match="run python -m ace"):
         show.write_pretrained(tmp_path, tmp_path)
 

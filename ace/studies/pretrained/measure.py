@@ -96,10 +96,21 @@ def selected(environment, only):
     params = config.load()
     params.environment(environment)
     settings = validated(PretrainedModel, params.pretrained_model.model_dump() | only, "", "the study's selection")
-    place = pretrained.folder()
-    if read_json(place / pretrained.DIGESTS) != pretrained.digests(place):
-        raise config.ConfigError(f"{config.named(place)}: a file is missing or damaged: delete it and `make pretrained`")
+    check_base()
     return params, settings
+
+
+def check_base():
+    """ConfigError where a file of the pretrained model is missing or is not the one that was converted."""
+    place = pretrained.folder()
+    try:
+        noted = read_json(place / pretrained.DIGESTS)
+        wrong = [name for name, digest in noted.items() if pretrained.sha256(place / name) != digest]
+    except (OSError, ValueError) as error:
+        wrong = [" ".join(str(error).split())]
+    if wrong:
+        said = f"missing or damaged: {', '.join(wrong)}: delete it and `make pretrained`"
+        raise config.ConfigError(f"{config.named(place)}: {said}")
 
 
 def each_of(proposer, sizes, seeds, run):

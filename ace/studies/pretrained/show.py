@@ -48,7 +48,8 @@ MEASURED = {
     "parse_unmasked": "Parsed, unmasked",
     "legal_unmasked": "Legal, unmasked",
 }
-HEAD = ["Grid", "Proposer", "States", *(f"{name}, % [95 % CI]" for name in MEASURED.values()), "Held-out states", "Seeds"]
+HEAD = ["Grid", "Proposer", "States", *(f"{name}, % [95 % CI]" for name in MEASURED.values())]
+HEAD += ["Held-out states", "Key decisions", "Seeds"]
 HEAD_MINUS = ["Grid", "States", "Proposer", "Minus", *(f"{name}, points [95 % CI]" for name in MEASURED.values()), "Seeds"]
 SAID = ["Grid", "State", "Round", "Reply", "Simulator's verdict"]
 REFERENCE = "ace_pretrained"
@@ -73,7 +74,7 @@ def write_pretrained(results, folder):
     into folder. Returns the table as read."""
     table = read(results)
     written = table.assign(**{name: 100 * table[name] for name in ("value", "ci_low", "ci_high")})
-    apart = written.index.isin(differences(table).index)
+    apart = table["metric"].str.contains("_minus_")
     write_table(folder, "pretrained", written[~apart], HEAD, cells(table), "A pretrained language model", note("pretrained"))
     title, said = "A pretrained language model: paired differences", note("pretrained.differences")
     write_table(folder, "pretrained_differences", written[apart], HEAD_MINUS, cells_of_differences(table), title, said)
@@ -93,9 +94,9 @@ def cells(table):
     at = dict(iter(table.groupby(keys)))
     for env, size, proposer in _order(table, keys):
         found = at[env, size, proposer].set_index("metric")
-        asked, seeds = found["n"].get("one_proposal", np.nan), str(found["seeds"].iloc[0])
         measured = [_percent(found, metric) for metric in MEASURED]
-        rows.append([grid_label(env), _named(proposer), thousands(size), *measured, thousands(asked), seeds])
+        of = [thousands(found["n"].get(metric, np.nan)) for metric in ("one_proposal", "critic_sign")]
+        rows.append([grid_label(env), _named(proposer), thousands(size), *measured, *of, str(found["seeds"].iloc[0])])
     return rows
 
 
@@ -227,8 +228,10 @@ def _percent(rows, metric, **sign):
 
 
 def draw(table, folder):
-    """A panel for each grid that a model was tuned on: first proposal filled, one of five open, by states of the corpus."""
-    grids = list(dict.fromkeys(table.loc[table["proposer"] == "finetuned", "grid"]))
+    """A panel for each grid that a model was tuned on, or where there is none, for each grid: first proposal filled, one of five
+    open, by states of the corpus."""
+    tuned = table.loc[table["proposer"] == "finetuned", "grid"]
+    grids = list(dict.fromkeys(tuned if len(tuned) else table["grid"]))
     shown = table[table["metric"].isin(["one_proposal", "five_rounds"]) & table["proposer"].isin(LOOK)]
     shown = shown[shown["grid"].isin(grids)]
     with theme():
@@ -248,7 +251,7 @@ def draw(table, folder):
                     panel.errorbar(x, y, yerr=ends, color=colour, marker=marker, mfc=face, ls="", capsize=2, ms=5,
                                    label=NAMES[proposer] if metric == "one_proposal" else None)  # fmt: skip
             panel.set_xticks(range(len(sizes)), [thousands(size) for size in sizes])
-            panel.set(ylim=(0, 104), xlim=(-0.6, len(sizes) - 0.4), xlabel="Labelled states of the corpus")
+            panel.set(ylim=(-3, 104), xlim=(-0.6, len(sizes) - 0.4), xlabel="Labelled states of the corpus")
             panel.set_title(grid_label(env), fontsize="medium")
             panel.grid(axis="x", visible=False)
         panels[0].set_ylabel("Held-out states helped, %")

@@ -21,6 +21,7 @@ from ace.llm.models.heldout import load_states
 from ace.llm.policy_actor import BadCase, PolicyActor
 from ace.llm.text import TextMap
 from ace.studies.pretrained.bench import committed
+from ace.studies.pretrained.measure import check_base
 
 EACH = 5
 SHOWN = ("prompt", "reply", "parse", "verdict")
@@ -53,6 +54,7 @@ def write(environment, output="results"):
     """Writes <output>/studies/pretrained/<environment>/transcripts.jsonl, a line a state. Returns the lines."""
     params = config.load()
     params.environment(environment)
+    check_base()
     model, tokenizer = checkpoint.load(committed(environment, params.pretrained_model), environment)
     world = World(params.environment(environment), params.scenarios, params.base.operator)
     client = LocalClient(model, tokenizer, params.base.llm, "finetuned", fast=True)
